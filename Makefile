@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes PLAN=yes KEEP_GOING=yes QUIET=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes SUITE=scatter,pyg UPSTREAM=folder
+# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" TRUST_PATHS=yes REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL FLAVOUR=devel|jupyter SLIM=yes|all PACK=gzip|zstd|5.14 LOCKED=yes WITHOUT_SECURITY=yes PLAN=yes KEEP_GOING=yes QUIET=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes SUITE=scatter,pyg UPSTREAM=folder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -18,19 +18,22 @@ option = $(if $(2),--$(1) '$(subst ','\'',$(2))')
 python := .venv/bin/python
 # -E -s: what environment modules leave in PYTHONPATH is not for us
 graphcrate := $(python) -E -s build.py
+upkeep = $(python) -E -s -m upkeep
 own = $(call option,with,$(WITH)) $(call option,requirements,$(REQUIREMENTS)) $(call option,apt,$(APT)) $(call option,build-apt,$(BUILD_APT)) $(call option,build-env,$(BUILD_ENV))
 # Of the command line alone: environments of clusters have an ARCH of their own.
 platform = $(if $(filter command,$(origin ARCH)),$(call option,platform,$(ARCH)))
 sources = $(call option,cuda,$(CUDA)) $(platform) $(call option,channel,$(CHANNEL)) \
           $(call option,mirror,$(MIRROR)) $(call option,wheels,$(WHEELS)) \
           $(call option,extensions,$(EXTENSIONS)) $(call option,toolkit,$(TOOLKIT)) $(call option,pyg-lib,$(PYG_LIB))
-request = '$(or $(RECIPE),$(STACK))' $(sources)
+trusted = $(if $(filter-out no,$(TRUST_PATHS)),--trust-paths)
+request = '$(or $(RECIPE),$(STACK))' $(sources) $(trusted)
 # all of them where neither is given
 named = $(if $(RECIPE)$(filter-out file,$(origin STACK)),'$(or $(RECIPE),$(STACK))')
 locked = $(if $(LOCKED),--locked)
 plan = $(if $(filter-out no,$(PLAN)),--plan)
 quiet = $(if $(filter-out no,$(QUIET)),--quiet)
-building = $(locked) $(if $(filter-out no,$(KEEP_GOING)),--keep-going) $(quiet)
+unfixed = $(if $(filter-out no,$(WITHOUT_SECURITY)),--without-security)
+building = $(locked) $(unfixed) $(if $(filter-out no,$(KEEP_GOING)),--keep-going) $(quiet)
 sending = $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only) $(if $(ALLOW_EMULATED),--allow-emulated)
 machine = $(call option,gpu,$(GPU)) $(call option,driver,$(DRIVER)) $(call option,target,$(TARGET))
 
@@ -42,7 +45,7 @@ help: ## show this
 	@sed -n 's/^# Settings: /  settings:     /p' Makefile
 
 image: .venv/ready-run ## build an image and prove it by a training run: make image CUDA=11.8
-	@$(graphcrate) image $(request) $(own) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(building) $(plan)
+	@$(graphcrate) image $(request) $(own) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(call option,pack,$(PACK)) $(building) $(plan)
 
 images: .venv/ready-run ## build, check and test the image of every committed lock; goes on where it stopped: make images DISK=60GB
 	@$(if $(plan),$(error PLAN is for one image: make image CUDA=11.8 PLAN=yes))$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(platform) $(call option,disk,$(DISK)) $(if $(AGAIN),--again) $(quiet)
@@ -58,21 +61,21 @@ sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif C
 	$(graphcrate) convert "$$image" --to sif --force --link '$(or $(notdir $(basename $(RECIPE))),$(STACK)).sif' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION)) $(quiet))
 
 publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key
-	@$(graphcrate) publish '$(or $(RECIPE),$(STACK))' $(call option,cuda,$(CUDA)) $(platform) --plan $(sending)
+	@$(graphcrate) publish '$(or $(RECIPE),$(STACK))' $(call option,cuda,$(CUDA)) $(platform) $(trusted) --plan $(sending)
 	@$(if $(plan),$(stack) --plan,image=$$($(stack)) && \
 	$(graphcrate) publish "$$image" $(sending))
 
 render: .venv/ready-run ## write the Dockerfiles and Singularity definitions under images/
 	@$(graphcrate) render
 
-generate: .venv/ready-run ## write the tables of docs/ from the code
+generate: .venv/ready-run ## write the tables of docs/ and the pages of dist/docs from the code
 	@$(python) -m tools.generate
 
 lock: .venv/ready-run ## resolve a variant again and write its lock under images/; CHECK=yes: are all locked files still there?
-	@$(graphcrate) lock $(if $(CHECK),$(named) $(sources) --check,$(request))
+	@$(if $(CHECK),$(upkeep) lock $(named) $(sources) --check,$(graphcrate) lock $(request)) $(unfixed)
 
 update: .venv/ready-run ## take new releases of torch and PyG: measure, lock, render, and say what changed; CHECK=yes: is anything new? (20) PROVE=yes: build and test it too; SECURITY=yes: only what has known vulnerabilities
-	@$(graphcrate) update $(named) $(call option,mirror,$(MIRROR)) $(if $(filter-out no,$(CHECK)),--check) $(if $(filter-out no,$(PROVE)),--prove) $(if $(filter-out no,$(SECURITY)),--security) $(call option,disk,$(DISK)) $(quiet)
+	@$(upkeep) update $(named) $(call option,mirror,$(MIRROR)) $(if $(filter-out no,$(CHECK)),--check) $(if $(filter-out no,$(PROVE)),--prove) $(if $(filter-out no,$(SECURITY)),--security) $(call option,disk,$(DISK)) $(quiet)
 
 list: .venv/ready-run ## show recipes and their variants
 	@$(graphcrate) list
@@ -88,11 +91,11 @@ test: .venv/ready-dev ## lint, unit tests and one real image: about five minutes
 	@$(pytest) -m 'not slow and not weekly and not faults'
 
 test-unit: .venv/ready-dev ## the unit tests alone, which start no program: about a minute
-	@$(pytest) tests/unit
+	@$(pytest) tests/unit packages
 
 test-engines: .venv/ready-dev ## real Docker, Podman, Apptainer, registry and Slurm, installed as root: 25 minutes
 	@$(python) -m tests.engines.install
-	@ENGINES=prepared $(pytest) -m '(slow or installed) and not weekly and not faults'
+	@ENGINES=prepared $(pytest) --durations=40 --durations-min=10 -m '(slow or installed) and not weekly and not faults'
 
 test-all: test test-engines ## all of it, and what takes hours: whole stacks compiled, tutorials over several nodes
 	@ENGINES=prepared $(pytest) -m weekly
@@ -101,7 +104,7 @@ test-upstream: .venv/ready-run ## the tests of PyG and its extensions, by their 
 	@$(python) -m tools.upstream_suites $(request) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(call option,suite,$(SUITE)) $(call option,upstream,$(UPSTREAM)) $(if $(AGAIN),--again)
 
 # Rows are recorded while they run; the page is written when all of them have passed.
-faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes docs/faults.md (in CI dist/faults.md): ten minutes, as root; FAULTS=all: hours
+faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes dist/docs/faults.md: ten minutes, as root; FAULTS=all: hours
 	@records=$$(mktemp -d) && trap 'rm -rf "$$records"' EXIT && \
 	FAULTS='$(FAULTS)' FAULTS_RECORDS="$$records" $(pytest) --dist worksteal -m faults tests/faults && $(python) -m tests.faults.page "$$records"
 
@@ -124,10 +127,10 @@ clean: ## remove images and the project's environment (the cache of wheels and l
 doctor.py: .venv/ready-run $(wildcard doctor/*) # one file to copy to a node
 	@$(python) -m tools.doctor_file
 
-.venv/ready-run: requirements.txt $(python)
+.venv/ready-run: requirements.txt $(wildcard packages/*/pyproject.toml) $(python)
 	@tools/prepare run
 
-.venv/ready-dev: requirements-dev.txt $(python)
+.venv/ready-dev: requirements-dev.txt $(wildcard packages/*/pyproject.toml) $(python)
 	@tools/prepare dev
 
 # No recipe: where the interpreter is gone, what depends on it is made again.

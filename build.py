@@ -41,7 +41,12 @@ def start() -> None:
         # -E -s: what environment modules leave in PYTHONPATH is not for us
         os.execv(python, [python, "-E", "-s", __file__, *sys.argv[1:]])
 
-    from graphcrate.cli.start import main
+    from graphcrate.model.command import is_upkeeps
+
+    if is_upkeeps(sys.argv[1:]):
+        from upkeep.__main__ import main
+    else:
+        from graphcrate.cli.start import main
 
     main()
 

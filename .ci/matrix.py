@@ -23,18 +23,26 @@ def main(variants: list[dict[str, Any]], recipe: str = "", cuda: str = "") -> in
 
 
 def jobs(variants: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """What the workflow needs to know of each candidate that `list --json` describes."""
+    """Return a job of the workflow for each candidate that `list --json` describes.
+
+    The short tag (cu116) is the preferred candidate's, also where the only one is a fall-back by its name.
+    """
+    built = [variant for variant in variants if variant["channels"][0] != "local"]
+    preferred = {(variant["recipe"], variant["cuda"]): variant["candidate"] for variant in reversed(built)}
     return [
         {
             "recipe": variant["recipe"],
             "cuda": variant["cuda"],
             "candidate": variant["candidate"],
             "channel": variant["channels"][0],
-            "tag": variant["tag"],
+            "tag": (
+                label(variant["cuda"])
+                if preferred[variant["recipe"], variant["cuda"]] == variant["candidate"]
+                else variant["tag"]
+            ),
             "lock": f"images/{variant['recipe']}/{label(variant['cuda'])}/{variant['candidate']}.lock.json",
         }
-        for variant in variants
-        if variant["channels"][0] != "local"
+        for variant in built
     ]
 
 

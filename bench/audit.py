@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from graphcrate.artifacts.tree.binaries import read_binary
-from graphcrate.model.audit import GpuCode
+from treeaudit.values import GpuCode
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -9,7 +9,7 @@ versions, go into an empty site-packages of a Debian base; there each library is
 package is imported, without a GPU. With `--predict`, `./build.py audit` judges the same folder. A pair that FILE.json
 has is not done again. Needs room for one torch with its CUDA libraries and what goes with it, at most 10 GB.
 
-What fails for want of the driver's own libraries (libcuda.so.1) is tried again with those of Debian's driver package,
+What fails for lack of the driver's own libraries (libcuda.so.1) is tried again with those of Debian's driver package,
 so that all else that it needs is seen too.
 """
 
@@ -40,15 +40,15 @@ from bench.audit_record import (
     summary,
 )
 from graphcrate.host import process, settings
-from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
-from graphcrate.host.sandbox import Bind, Exec, run_in
+from graphcrate.host.disk.cache import remove_tree
+from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
 from graphcrate.inputs.bases import Base, debian, debs
 from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.resolve import offers
-from graphcrate.resolve.pinning import constraints_of
+from graphcrate.resolve.sources import offers
+from graphcrate.resolve.stack.pinning import constraints_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAIRS = ROOT / "bench" / "audit_pairs.toml"
@@ -64,7 +64,7 @@ _TOLD = 12  #: lines of a program that failed
 
 
 class Ground(NamedTuple):
-    """What pairs are observed on."""
+    """The ground that pairs are observed on."""
 
     suite: str
     base: Base
@@ -75,7 +75,7 @@ class Ground(NamedTuple):
 
     @property
     def packages(self) -> str:
-        """Where the base's Python looks for packages."""
+        """The folder in which the base's Python looks for packages."""
         return f"/usr/local/lib/python{'.'.join(self.base.python_version.split('.')[:2])}/dist-packages"
 
 
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def pairs() -> Pairs:
-    """What is to be observed; each torch alone comes first in its group."""
+    """Return the pairs to observe; each torch alone comes first in its group."""
     told = msgspec.convert(tomllib.loads(PAIRS.read_text()), Pairs)
     alone = Pair(packages=(), about="torch alone")
     groups = [msgspec.structs.replace(one, pairs=(alone, *one.pairs)) if one.torch else one for one in told.groups]
@@ -230,7 +230,7 @@ def observe(
 
 
 def imports_of(pair: Pair) -> list[str]:
-    """What is imported: the packages by their names unless the pair says otherwise, or torch itself."""
+    """List the modules to import: the packages by their names unless the pair says otherwise, or torch itself."""
     names = [_name(package).replace("-", "_") for package in pair.packages]
     return list(pair.imports or names) or ["torch"]
 
@@ -314,7 +314,7 @@ def probe_once(
 
 
 def audit(site: Path, base: Base) -> Prediction:
-    """What `./build.py audit` says of the folder in this base."""
+    """Run `./build.py audit` on the folder in this base."""
     command = [sys.executable, str(ROOT / "build.py"), "audit", str(site), "--base", str(base.rootfs), "--json"]
     start = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)

@@ -1,4 +1,4 @@
-"""What was observed of pairs of packages, what the audit predicted of them, and where the two differ. Pure."""
+"""Observations of pairs of packages, the audit's predictions, and where the two differ. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -36,7 +36,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pairs: tuple[Pair, ...] = ()
 
     def name(self, pair: Pair) -> str:
-        """Which pair it is, for people and as a key."""
+        """The pair's name, for people and as a key."""
         words = [f"torch {self.torch}" if self.torch else "no torch", *pair.packages]
         words += [f"without {name}" for name in pair.without]
         words += [f"beside {name}" for name in pair.requirements]
@@ -54,7 +54,7 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     why: str
 
     def has(self, file: str, outcome: "Outcome", torch: str) -> bool:
-        """Whether this library is one of them."""
+        """Return whether this library is one of them."""
         pattern = self.files.replace("{torch}", re.escape(torch.partition("+")[0]))
         return bool(re.fullmatch(self.package, plain(outcome.package)) and re.search(pattern, file))
 
@@ -82,7 +82,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the audit says, as its JSON has it."""
+    """A finding of the audit, as its JSON has it."""
 
     check: str
     severity: str
@@ -107,7 +107,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def idle(self) -> frozenset[str]:
-        """Files that are said not to load, which nobody has to mind: plugins for what is not there."""
+        """Files that are said not to load and break nothing: plugins for what is not there."""
         notes = (each for each in self.findings if each.severity == "note" and each.check in _LINKING)
         return frozenset(each.file for each in notes if each.file) - self.broken
 
@@ -128,7 +128,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def judged(self) -> bool:
-        """Whether the audit has answered."""
+        """Return whether the audit has answered."""
         return self.predicted is not None and not self.predicted.error
 
 
@@ -168,12 +168,12 @@ def merged(first: Mapping[str, Outcome], again: Mapping[str, Outcome]) -> dict[s
 
 
 def needs_driver(outcomes: Mapping[str, Outcome]) -> list[str]:
-    """Names of those that failed for want of the driver's libraries."""
+    """Names of those that failed for lack of the driver's libraries."""
     return [name for name, one in outcomes.items() if not one.ok and DRIVER.search(one.error)]
 
 
 def compare(seen: Observation, predicted: Prediction, idle: Sequence[Idle] = ()) -> Comparison:
-    """Where prediction and observation of a pair differ. `idle`: what may fail to load and breaks nothing by that."""
+    """The differences of a pair's prediction and observation. `idle`: what may fail to load without harm."""
     broken = {file for file, outcome in seen.files.items() if not outcome.ok}
     spare = {file for file in broken if any(each.has(file, seen.files[file], seen.torch) for each in idle)}
     follow = _follow(seen, spare)
@@ -191,7 +191,7 @@ def compare(seen: Observation, predicted: Prediction, idle: Sequence[Idle] = ())
 
 
 def _follow(seen: Observation, spare: Set[str]) -> set[str]:
-    """Libraries that lack only one of their own package, which loads: they are loaded after it, or nobody does.
+    """Libraries that lack only one of their own package, which loads: they are loaded after it, or never.
 
     Which is so where the package's import failed, or where it does without them.
     """
@@ -228,7 +228,7 @@ def summary(observations: Mapping[str, Observation], idle: Sequence[Idle] = ()) 
 
 
 def _difference(seen: Observation, difference: Comparison) -> str:
-    """Where the audit was wrong, in words; empty where it was right."""
+    """Describe where the audit was wrong; empty where it was right."""
     words = []
     if difference.false_fine:
         failed = {**{file: seen.files[file] for file in difference.missed}, **seen.imports}

@@ -18,7 +18,7 @@ KEPT += ("https_proxy", "no_proxy")
 
 
 class Taken(NamedTuple):
-    """What a command took, in seconds."""
+    """The time that a command took, in seconds."""
 
     wall: float
     processor: float  #: of all its processes

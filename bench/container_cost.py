@@ -1,4 +1,4 @@
-"""What a container costs: one program, from the same files, in containers and outside of any, in turn on one machine.
+"""The cost of a container: one program, from the same files, in containers and outside of any, in turn on one machine.
 
     python bench/container_cost.py pyg:<tag> --epochs 10 --rounds 5
 
@@ -31,7 +31,7 @@ from graphcrate.engines.embedded import run as embedded  # noqa: E402
 from graphcrate.engines.trials import artifact as subject  # noqa: E402
 from graphcrate.host import process, settings  # noqa: E402
 from graphcrate.host.context import Context  # noqa: E402
-from graphcrate.host.sandbox import Exec  # noqa: E402
+from graphcrate.host.sandbox.sandbox import Exec  # noqa: E402
 from graphcrate.model.errors import GraphcrateError  # noqa: E402
 from graphcrate.model.plan import VENV  # noqa: E402
 from graphcrate.oci.layout import read_layout  # noqa: E402
@@ -83,7 +83,7 @@ def main() -> None:
 def places(
     given: argparse.Namespace, ctx: Context, on_gpu: bool, stack: contextlib.ExitStack
 ) -> dict[str, Callable[..., Any]]:
-    """Where the program runs, by name: each takes a command and what hears its lines."""
+    """The places in which the program runs, by name: each takes a command and a function for its lines."""
     layout = read_layout(given.output / given.image.replace(":", "/") / "oci")
     unpacked = stack.enter_context(embedded.unpacked(layout, cache=ctx.cache, progress=ctx.progress))
     python = stack.enter_context(environment(unpacked.rootfs, given.python, ctx))

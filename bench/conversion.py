@@ -31,7 +31,7 @@ SAMPLE_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Figure:
-    """What one way took; bytes and seconds."""
+    """The cost of one way; bytes and seconds."""
 
     way: str
     seconds: float
@@ -101,7 +101,7 @@ def children_seconds() -> float:
 
 @contextmanager
 def peak_disk(folder: Path) -> Iterator[Callable[[], int]]:
-    """Sample what lies in a folder; after the block the most can be asked for."""
+    """Sample the size of a folder; after the block the most can be asked for."""
     largest, stop = [0], threading.Event()
 
     def sample() -> None:

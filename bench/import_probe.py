@@ -48,7 +48,7 @@ def main(orders: Path, found: Path) -> None:
 
 
 def after(first: str, site: str, files: list[str], seconds: int) -> dict[str, Any]:
-    """What becomes of each of these libraries in a copy of a process that has imported `first`, or tried to."""
+    """Observe each of these libraries in a copy of a process that has imported `first`, or tried to."""
     if first:
         imported(first, site)
     outcomes = {file: attempt(lambda file=file: loaded(file, site), seconds) for file in files}
@@ -90,7 +90,7 @@ def chain(error: BaseException) -> str:
 
 
 def attempt(work: Callable[[], dict[str, Any]], seconds: int) -> dict[str, Any]:
-    """What the work returns, done in a child, with the last lines that it wrote and the signal that ended it, or 0.
+    """Do the work in a child; return its result, its last lines and the signal that ended it, or 0.
 
     A child that does not return is no success; SIGALRM ends it after so many seconds.
     """

@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def others_sections(page: str) -> str:
-    """What other benches have written into the page: all from its first heading below the title on."""
+    """Return what other benches have written into the page: all from its first heading below the title on."""
     _, heading, rest = page.partition("\n## ")
     return f"{heading}{rest}"
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.host import gpu, settings
+from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.host.sandbox import gpu
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -18,7 +19,7 @@ PAGE = ROOT / "docs" / "performance.md"
 
 @dataclass(frozen=True)
 class Section:
-    """What lies between the marks of a name; `bench` is the program that writes it."""
+    """The part of a page between the marks of a name; `bench` is the program that writes it."""
 
     name: str
     bench: str

@@ -1,4 +1,4 @@
-"""What the peers of bench/peers.py build from: a Debian, uv, requirements, a Dockerfile and a definition.
+"""Inputs of the peers of bench/peers.py: a Debian, uv, requirements, a Dockerfile and a definition.
 
 And the settings of this machine, which a build sees and its image does not keep.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphcrate.host.hashing import file_digest
+from graphcrate.host.disk.hashing import file_digest
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import spec
@@ -63,12 +63,12 @@ class BuildContext:
 
     @property
     def files(self) -> Path:
-        """What a build sees at FILES; the Dockerfile and the definition are in it."""
+        """Write what a build sees at FILES; the Dockerfile and the definition are in it."""
         return self.folder / "files"
 
     @property
     def secrets(self) -> Path:
-        """What it sees at SECRETS."""
+        """Write what it sees at SECRETS."""
         return self.folder / "secrets"
 
     def base(self, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""How bench/peers.py has Docker, buildah and Apptainer build, each in a folder of its own, and what that takes."""
+"""Builds by Docker, buildah and Apptainer for bench/peers.py, each in a folder of its own, with time and size."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ class StepError(Exception):
 
 @dataclass(frozen=True)
 class Cost:
-    """What a way has taken up to the end of a step. `size`: bytes of the file that it made, None for a store."""
+    """The cost of a way up to the end of a step. `size`: bytes of the file that it made, None for a store."""
 
     seconds: float
     processor: float
@@ -70,7 +70,7 @@ class Way:
 
     @property
     def log(self) -> Path:
-        """What the last command said."""
+        """Return the output of the last command."""
         return self.folder / "log"
 
     def environment(self) -> dict[str, str]:

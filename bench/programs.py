@@ -1,4 +1,4 @@
-"""How fast the programs of the tutorials train in images: on the GPU where there is one, and on the CPU.
+"""Measures how fast the tutorials' programs train in images: on the GPU where there is one, and on the CPU.
 
     .venv/bin/python -m bench.programs pyg:<tag> glt:<tag> --rounds 3
 
@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 from bench.page import Section, machine, say, spread, today
 from graphcrate.engines import table
 from graphcrate.engines.trials import artifact
-from graphcrate.host import gpu
 from graphcrate.host.context import Context
+from graphcrate.host.sandbox import gpu
 from graphcrate.model.report import SmokeReport
 from graphcrate.smoke import suites as smoke
 
@@ -25,7 +25,7 @@ SECTION = Section("programs", "bench/programs.py")
 
 
 class Program(NamedTuple):
-    """What a suite runs, in words; where among its metrics the figure stands, and what it is."""
+    """A suite's program, in words; where among its metrics the figure stands, and what it is."""
 
     words: str
     metric: str

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.pushing dist/torch/TAG/oci [dist/torch/OTHER/oci] [--rounds 3]
 
-Wants `docker-registry` and `skopeo` (Debian). Each round has a registry of its own, empty, on loopback; the clients
+Needs `docker-registry` and `skopeo` (Debian). Each round has a registry of its own, empty, on loopback; the clients
 take turns.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.host.http import Client
+from graphcrate.host.net.http import Client
 from graphcrate.host.progress import Progress
 from graphcrate.oci import credentials, push, reference
 from graphcrate.oci.layout import Layout, read_layout

@@ -1,4 +1,4 @@
-"""How long a container takes from nothing in memory until its libraries are read: by form and mount, beside a folder.
+"""Measures a container's start from nothing in memory until its libraries are read: by form and mount, beside a folder.
 
     .venv/bin/python -m bench.sif_start REF [--run "import torch"] [--ways zstd gzip] [--also before=FILE]
                                             [--folder DIR] [--runs N]
@@ -27,8 +27,8 @@ from bench.main_job import machine
 from graphcrate.artifacts import convert
 from graphcrate.artifacts.locate import find_image
 from graphcrate.host.context import Context
-from graphcrate.model.compression import Compression
 from graphcrate.model.plan import VENV
+from sifsquash.values import Compression
 
 WAYS = ("gzip", "zstd", "apptainer")
 FOLDER = "folder"

@@ -1,4 +1,4 @@
-"""What an image weighs that is cut to one GPU, and that it is whole: docs/dev/slim.md has the table of a run.
+"""The weight of an image that is cut to one GPU, and that it is whole: docs/dev/slim.md has the table of a run.
 
     .venv/bin/python -m bench.slim [--stack torch] [--cuda 11.8 12.6 13.0] [--gpus v100 a100 h100]
 
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from bench.page import ROOT, Section, machine, today
 from graphcrate.artifacts.locate import find_image
-from graphcrate.compat import facts
+from graphcrate.compat.facts import facts
 from graphcrate.host.context import Context
 from graphcrate.model.report import BuildReport
 
@@ -89,7 +89,7 @@ def variant(stack: str, cuda: str, gpus: Sequence[str]) -> Iterator[Row]:
 
 
 def load(report: BuildReport) -> str:
-    """How many libraries load inside of an image."""
+    """Count the libraries that load inside of an image."""
     return run(report, "python", "-c", LOAD).strip()
 
 
@@ -118,14 +118,14 @@ def call(*command: str) -> str:
 
 
 def programs(report: BuildReport, capability: str) -> dict[str, int]:
-    """How many programs of exactly this capability cuobjdump lists in each library of an image that it can read."""
+    """Count programs of exactly this capability that cuobjdump lists in each library of an image that it can read."""
     architecture = f"sm_{capability.replace('.', '')}"
     listed: dict[str, int] = json.loads(run(report, "python", "-c", LIST, f"/work/{cuobjdump()}", architecture))
     return listed
 
 
 def alike(whole: Mapping[str, int], cut: Mapping[str, int]) -> str:
-    """What the listings of both say."""
+    """Compare the listings of both."""
     same = [name for name, count in whole.items() if count and cut.get(name) == count]
     other = [name for name, count in whole.items() if name in cut and cut[name] != count]
     unread = sum(count > 0 and name not in cut for name, count in whole.items())
@@ -139,7 +139,7 @@ def alike(whole: Mapping[str, int], cut: Mapping[str, int]) -> str:
 def cuobjdump() -> str:
     """NVIDIA's program, from its wheel, below the working folder: the image sees that as /work.
 
-    One that lies there as `cuobjdump/cuobjdump` is taken: newer ones know no Volta.
+    One that is there as `cuobjdump/cuobjdump` is taken: newer ones know no Volta.
     """
     if (own := Path("cuobjdump", "cuobjdump")).is_file():
         return str(own)

@@ -1,4 +1,4 @@
-"""Whether a torch that is cut to this machine's GPU computes what the whole one computes, bit for bit.
+"""A torch that is cut to this machine's GPU, compared with the whole one, bit for bit.
 
     python3 -m bench.slim_gpu [--site DIR] [--folder DIR] [--device cuda]
     .venv/bin/python -m bench.slim_gpu --images pyg:WHOLE pyg:CUT
@@ -22,8 +22,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from graphcrate.compat import slim
-from graphcrate.compat.facts import ordered
+from graphcrate.compat.facts import slim
+from graphcrate.compat.facts.facts import ordered
 from graphcrate.inputs.wheels.slim import cut_file
 from graphcrate.model.plan import Slim
 

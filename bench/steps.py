@@ -138,7 +138,7 @@ def downloads(events: Iterable[Mapping[str, Any]]) -> int:
 
 
 def goals(of_commits: Mapping[str, Mapping[str, float]]) -> str:
-    """What else was measured as rows, the commits as columns, then the last to the first."""
+    """Return what else was measured as rows, the commits as columns, then the last to the first."""
     first, last = next(iter(of_commits)), list(of_commits)[-1]
     compares = first != last
     more = (f" {last} to {first} |", "---|") if compares else ("", "")

@@ -1,4 +1,4 @@
-"""How long extensions take to compile: with small headers, with torch's own, and by `pip wheel`, side by side.
+"""Measures how long extensions compile: with small headers, with torch's own, and by `pip wheel`, side by side.
 
     .venv/bin/python -m bench.wheelhouse [--stack pyg] [--cuda 11.8] [--packages torch-scatter …]
         [--architectures 7.0 8.0+PTX] [--jobs N] [--ways fast plain pip]
@@ -20,12 +20,13 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat import compilers, planning
-from graphcrate.compat.compilers import variables
-from graphcrate.compat.request import SourceOptions
-from graphcrate.host import sandbox
-from graphcrate.host.cache import Cache
+from graphcrate.compat.facts import compilers
+from graphcrate.compat.facts.compilers import variables
+from graphcrate.compat.plan import planning
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.sandbox import sandbox
 from graphcrate.host.workers import default_jobs
 from graphcrate.inputs import extensions, toolkits
 from graphcrate.inputs.bases.debs import fetch_sources
@@ -33,8 +34,8 @@ from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions.compile import make_venv, provide
 from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep
-from graphcrate.resolve.base import prepare_base
-from graphcrate.resolve.fetch import fetch
+from graphcrate.resolve.sources.fetch import fetch
+from graphcrate.resolve.stack.base import prepare_base
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What is asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stack", default="pyg")
     parser.add_argument("--cuda", default="11.8")
@@ -105,7 +106,7 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
         step=step,
         base=prepare_base(ctx, lock.base),
         build_base=build_base,
-        toolkit=toolkits.prepare(toolkit, files, build_base.rootfs, ctx) if toolkit else None,
+        toolkit=toolkits.prepare(toolkit, files, build_base.rootfs, ctx, base=build_base.identity) if toolkit else None,
         files=files,
         cache=store,
         progress=ctx.progress,
@@ -161,12 +162,12 @@ def timed(what: str, work: Callable[[], object]) -> float:
 
 
 def processor_seconds() -> float:
-    """What this program and the programs that it started and that ended have used, in seconds."""
+    """Return the seconds that this program and the programs that it started and that ended have used of processors."""
     return sum(os.times()[:4])
 
 
 def about(step: CompileStep, jobs: int) -> str:
-    """What is measured, where and when."""
+    """Say what is measured, where and when."""
     compilation = step.compilation
     cuda = f"CUDA {compilation.toolkit.version}" if compilation.toolkit else "no CUDA"
     names = ", ".join(f"{package.name} {package.version}" for package in step.packages)

@@ -23,7 +23,7 @@ of hosts, users and folders."""
 
 
 def main(argv: Optional[List[str]] = None, worded: Callable[[str], str] = str) -> int:
-    """Look around, or explain; returns the exit code. `worded`: puts commands into the words of whoever calls."""
+    """Look around, or explain; returns the exit code. `worded`: puts commands into the caller's words."""
     options = arguments(sys.argv[1:] if argv is None else argv)
     if options.explain is not None:
         # a log is of many programs and letters, whatever this machine's locale says

@@ -47,7 +47,7 @@ class Card(NamedTuple):
 
 
 def no_card(host: Host) -> Finding:
-    """What is said of a node without any: nothing is wrong with it, unless a card waits for its driver."""
+    """Return the finding on a node without any: nothing is wrong with it, unless a card waits for its driver."""
     folder = "/sys/bus/pci/devices"
     kinds = [(host.read(f"{folder}/{name}/class") or "").strip() for name in host.names(folder)]
     if any(kind.startswith("0x0207") for kind in kinds):  # an InfiniBand controller, by PCI's list of classes
@@ -98,7 +98,7 @@ def _ports_of(host: Host, card: str, provider: str) -> Tuple[Port, ...]:
 
 
 def judge_ports(cards: List[Card]) -> Iterator[Finding]:
-    """Which network there is and how fast; which ports wait for what."""
+    """Judge the networks and their speed, and the ports that wait for something."""
     ports = [port for card in cards for port in card.ports]
     active = [port for port in ports if port.state == "ACTIVE"]
     if not ports:
@@ -130,7 +130,7 @@ def judge_ports(cards: List[Card]) -> Iterator[Finding]:
 
 
 def closed_reason(host: Host, card: Card) -> str:
-    """Why a card cannot be opened; empty where it can."""
+    """Explain why a card cannot be opened; empty where it can."""
     there = [node for node in card.nodes if host.exists(node)]
     if not there:
         return "there is no {}".format(card.nodes[0] if card.nodes else "/dev/infiniband/uverbs*")
@@ -139,7 +139,7 @@ def closed_reason(host: Host, card: Card) -> str:
 
 
 def judge_nodes(host: Host, active: List[Card], container: str) -> Iterator[Finding]:
-    """Whether programs here may open the cards."""
+    """Yield whether programs here may open the cards."""
     closed = {card.name: reason for card, reason in ((card, closed_reason(host, card)) for card in active) if reason}
     if not closed:
         return
@@ -167,7 +167,7 @@ def judge_nodes(host: Host, active: List[Card], container: str) -> Iterator[Find
 
 
 def fix_for_fabric(container: str) -> str:
-    """How each runtime is asked for the cards."""
+    """The way to ask each runtime for the cards."""
     return {
         "docker": "docker run --device=/dev/infiniband --ulimit memlock=-1:-1 --network=host …",
         "podman": "podman run --device=/dev/infiniband --ulimit memlock=-1:-1 --network=host …",
@@ -181,7 +181,7 @@ def fix_for_fabric(container: str) -> str:
 
 
 def judge_slingshot(host: Host, cards: List[str], container: str) -> Iterator[Finding]:
-    """Whether Slingshot's cards, which have no part in libibverbs, are here."""
+    """Yield whether Slingshot's cards, which have no part in libibverbs, are here."""
     if not cards:
         return
     closed = {name: f"/dev/{name}" for name in cards if not host.exists(f"/dev/{name}")}

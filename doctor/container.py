@@ -1,4 +1,4 @@
-"""Which container we are in, and what of the host leaks into it."""
+"""Name the container around us, and what of the host leaks into it."""
 
 import os
 import re
@@ -69,7 +69,7 @@ def _enroot_root(host: Host) -> bool:
 
 
 def judge_container(host: Host, container: str, python: Interpreter) -> Iterator[Finding]:
-    """What leaks in. Outside a container, what would leak into one."""
+    """Yield what leaks in. Outside a container, what would leak into one."""
     variables = host.environment
     if container:
         yield ok("container", f"in a container: {NAMES.get(container, container)}")
@@ -178,7 +178,7 @@ def _python_path(host: Host, python: Interpreter, container: str) -> Iterator[Fi
 
 
 def _working_folder(host: Host, python: Interpreter) -> Iterator[Finding]:
-    """Python looks where the program lies before all else, and that is mostly where one works."""
+    """Python looks in the program's folder before all else, and that is mostly the working folder."""
     folder = host.working_folder()
     if not folder or folder in python.path:
         return

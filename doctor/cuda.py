@@ -62,7 +62,7 @@ CODES = {
 
 
 class Variant(NamedTuple):
-    """Whether a CUDA of ours runs. `reason` is why not, or with which reserve."""
+    """A CUDA of ours, and whether it runs. `reason` is why not, or with which reserve."""
 
     cuda: str
     torch: str
@@ -71,7 +71,7 @@ class Variant(NamedTuple):
 
 
 def oldest_driver(cuda: str) -> str:
-    """As in graphcrate.compat.drivers: by minor-version compatibility from CUDA 11 on; empty where nobody knows."""
+    """As in graphcrate.compat.drivers: by minor-version compatibility from CUDA 11 on; empty if unknown."""
     return MINIMUM_DRIVERS.get(cuda.split(".")[0], "") or TOOLKIT_DRIVERS.get(cuda, "")
 
 
@@ -82,7 +82,7 @@ def newest_cuda(driver: str) -> str:
 
 
 def cuda_of(number: int) -> str:
-    """What the driver calls 11040, people call 11.4."""
+    """Return the people's name of a driver's CUDA: 11.4 for 11040."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
@@ -105,7 +105,7 @@ def has_code(built: Sequence[str], capability: str) -> bool:
 
 
 def fitting_variants(driver: str, capabilities: Sequence[str]) -> List[Variant]:
-    """Which variants of ours run with this driver (or an empty one) on all of these GPUs."""
+    """The variants of ours that run with this driver (or an empty one) on all of these GPUs."""
     found = []
     for cuda, torch, built in VARIANTS:
         least = oldest_driver(cuda)

@@ -68,7 +68,7 @@ class Gpu(NamedTuple):
 
 
 class Nvidia(NamedTuple):
-    """What there is of NVIDIA's. `code` is cuInit's answer; None: libcuda is not there, or did not get so far."""
+    """NVIDIA's driver here. `code` is cuInit's answer; None: libcuda is not there, or did not get so far."""
 
     driver: str = ""
     devices: Tuple[str, ...] = ()
@@ -150,7 +150,7 @@ def _on_bus(host: Host) -> int:
 
 
 def judge_driver(host: Host, nvidia: Nvidia, container: str) -> Iterator[Finding]:
-    """What there is, and what speaks against using it. `container`: the kind that we are in, or nothing."""
+    """Yield what there is, and what speaks against using it. `container`: the kind that we are in, or nothing."""
     if not (nvidia.driver or nvidia.devices or nvidia.on_bus):
         why = "nothing runs on a GPU here; a login node seldom has one"
         yield note("gpu", "no NVIDIA GPU and no driver", why, "srun --gres=gpu:1 python3 doctor.py    asks a GPU node")
@@ -199,7 +199,7 @@ def _variants(nvidia: Nvidia) -> Iterator[Finding]:
 
 
 def _no_code(capabilities: Tuple[str, ...]) -> Finding:
-    """No variant has code for all of these GPUs, whatever the driver."""
+    """No variant has code for all of these GPUs, for any driver."""
     built = sorted({code for _, _, codes in VARIANTS for code in codes}, key=numbers)
     kinds = sorted(capabilities, key=numbers)
     without = [kind for kind in kinds if not has_code(built, kind)]
@@ -259,7 +259,7 @@ def _why_no_device(host: Host, container: str) -> str:
 
 
 def fix_for_gpu(container: str) -> str:
-    """How each runtime is asked for GPUs."""
+    """The way to ask each runtime for GPUs."""
     return {
         "apptainer": "singularity exec --nv IMAGE …",
         "docker": "docker run --gpus all IMAGE …",
@@ -271,7 +271,7 @@ def fix_for_gpu(container: str) -> str:
 
 
 def _library(host: Host, nvidia: Nvidia, container: str) -> Iterator[Finding]:
-    """Whether libcuda is there, is the module's own, and starts."""
+    """Yield whether libcuda is there, is the module's own, and starts."""
     if not nvidia.devices:
         return
     if not nvidia.loaded:

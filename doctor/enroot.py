@@ -65,7 +65,7 @@ def _unsquashfs(host: Host) -> Iterator[Finding]:
 
 
 def _hook(host: Host, program: str, name: str) -> str:
-    """Return where a hook lies that enroot brings and does not enable: beside its program, whatever its prefix is."""
+    """Return the path of a hook that enroot brings and does not enable: beside its program, under any prefix."""
     programs = [program, host.real(program)]
     prefixes = [posixpath.dirname(posixpath.dirname(each)) for each in programs]
     for prefix in [*prefixes, "/usr", "/usr/local"]:
@@ -187,7 +187,7 @@ def _credentials(host: Host) -> Iterator[Finding]:
 
 
 def judge_slurm(host: Host, has_gpu: bool) -> Iterator[Finding]:
-    """Whether Slurm answers, has pyxis and GPUs, and what this job has of them."""
+    """Yield whether Slurm answers, has pyxis and GPUs, and what this job has of them."""
     srun = host.find("srun")
     if srun is None:
         yield note("slurm", "not installed here")

@@ -33,7 +33,8 @@ def _table() -> str:
         return stream.read()
 
 
-def _patterns(table: str) -> List[Pattern]:
+def read_patterns(table: str) -> List[Pattern]:
+    """Return the rows of an errors.ini in its order. Raise configparser.Error; KeyError for a row without a field."""
     parser = configparser.RawConfigParser(delimiters=("=",), comment_prefixes=(";",))
     parser.read_string(table)
     found = []
@@ -44,11 +45,11 @@ def _patterns(table: str) -> List[Pattern]:
     return found
 
 
-PATTERNS = _patterns(_table())
+PATTERNS = read_patterns(_table())
 
 
 class Answer(NamedTuple):
-    """What is known of an error; `line` is where it was recognised."""
+    """A known error; `line` is where it was recognised."""
 
     id: str
     line: str

@@ -28,7 +28,7 @@ from doctor.verbs import (
 
 
 def judge_fabric(host: Host, container: str) -> Iterator[Finding]:
-    """Whether NCCL can use the cards that the node has; a node without any is fine."""
+    """Yield whether NCCL can use the cards that the node has; a node without any is fine."""
     cards, settings = cards_of(host), nccl_settings(host)
     slingshot = sorted({*host.names("/sys/class/cxi"), *(name for name in host.names("/dev") if _is_cxi(name))})
     yield from judge_interfaces(host, settings)

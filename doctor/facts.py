@@ -1,4 +1,4 @@
-"""What drivers, GPUs, builds of torch and graphlearn-torch want of each other.
+"""Requirements of drivers, GPUs, builds of torch and graphlearn-torch on each other.
 
 Written by `make generate` from graphcrate/compat/data and recipes/. Do not edit.
 """

@@ -1,4 +1,4 @@
-"""What was found, and how bad it is."""
+"""A finding, and how bad it is."""
 
 from typing import Any, Dict, Iterable, NamedTuple, Tuple
 

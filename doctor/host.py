@@ -20,7 +20,7 @@ SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/u
 
 
 class Done(NamedTuple):
-    """How a program ended. `code` is None where it took too long; negative is the signal that ended it."""
+    """The end of a program. `code` is None where it took too long; negative is the signal that ended it."""
 
     code: Optional[int]
     out: str
@@ -54,7 +54,7 @@ class Host:
             return None
 
     def names(self, folder: str) -> List[str]:
-        """What is in a folder, sorted; nothing where it is not there or closed."""
+        """List a folder, sorted; nothing where it is not there or closed."""
         try:
             return sorted(os.listdir(str(self.path(folder))))  # noqa: PTH208
         except (OSError, ValueError):
@@ -72,7 +72,7 @@ class Host:
         return os.access(str(self.path(name)), os.R_OK | os.W_OK)
 
     def open_error(self, name: str) -> str:
-        """Why a device cannot be opened to read and write; empty where it can. Nothing is read or written."""
+        """Explain why a device cannot be opened to read and write; empty where it can. Nothing is read or written."""
         try:
             descriptor = os.open(str(self.path(name)), os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
@@ -108,14 +108,14 @@ class Host:
         return self.environment.get("HOME", "") or "/"
 
     def working_folder(self) -> str:
-        """Where we are; empty where that is gone."""
+        """The working folder; empty where that is gone."""
         try:
             return os.getcwd()  # noqa: PTH109
         except OSError:
             return ""
 
     def find(self, program: str) -> Optional[str]:
-        """Where a program lies."""
+        """The path of a program."""
         path = ":".join([self.environment.get("PATH", ""), *SYSTEM_FOLDERS])
         return shutil.which(program, path=path)
 

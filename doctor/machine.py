@@ -217,7 +217,7 @@ def kind_of(mounts: List[Tuple[str, str]], path: str) -> str:
 
 
 def judge_network(host: Host) -> Iterator[Finding]:
-    """Whether there is a network at all."""
+    """Yield whether there is a network at all."""
     if host.names("/sys/class/net") == ["lo"]:
         why = "started with --container-unshare=net, --net or --network none: processes of other nodes are out of reach"
         yield note("network", "there is no network but 127.0.0.1", why, "leave that option out")

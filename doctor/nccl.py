@@ -1,4 +1,4 @@
-"""What NCCL is told by variables and its files, against what the machine has."""
+"""NCCL's variables and files, against what the machine has."""
 
 import re
 from typing import Dict, Iterator, List, NamedTuple, Sequence
@@ -16,7 +16,7 @@ class Setting(NamedTuple):
     file: str = ""
 
     def undo(self, name: str) -> str:
-        """What to do to be rid of it."""
+        """Say how to be rid of it."""
         return f"take {name} out of {self.file}" if self.file else f"unset {name}"
 
 
@@ -35,7 +35,7 @@ def nccl_settings(host: Host) -> Dict[str, Setting]:
 
 
 def chosen_of(value: str, names: Sequence[str]) -> List[str]:
-    """The names that NCCL takes by such a list: `^` leaves out, `=` wants them whole, else beginnings; `mlx5_0:1`."""
+    """The names that NCCL takes by such a list: `^` leaves out, `=` takes whole names, else beginnings; `mlx5_0:1`."""
     leaves_out = value.startswith("^")
     rest = value[1:] if leaves_out else value
     whole = rest.startswith("=")

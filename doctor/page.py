@@ -46,7 +46,7 @@ def summary(report: Report) -> str:
 
 
 def say(text: str) -> None:
-    """A line on stdout, in whatever letters that can write; a closed pipe is no reason to fail."""
+    """A line on stdout, in the letters that it can write; a closed pipe is no reason to fail."""
     try:
         print(text, flush=True)
     except UnicodeEncodeError:

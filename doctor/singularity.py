@@ -43,7 +43,7 @@ def judge_singularity(host: Host) -> Iterator[Finding]:
 
 
 def _variables(host: Host) -> Iterator[Finding]:
-    """What a profile or a module has set for every container that is started from here."""
+    """Yield what a profile or a module has set for every container that is started from here."""
     forced = sorted(name for name in host.environment if FORCED.fullmatch(name))
     if forced:
         seen = listed(f"{name}={host.environment[name]}" for name in forced)
@@ -76,7 +76,7 @@ def setting(configuration: str, name: str, default: str) -> str:
 
 
 def user_namespaces(host: Host) -> str:
-    """Why a plain user gets no user namespace; empty where nothing speaks against it."""
+    """Explain why a plain user gets no user namespace; empty where nothing forbids it."""
     for name, forbids in (
         ("kernel/unprivileged_userns_clone", "0"),
         ("user/max_user_namespaces", "0"),
@@ -163,7 +163,7 @@ def _mounting(host: Host, program: str, version: str) -> Iterator[Finding]:
 
 
 def _gpu_list(host: Host, folder: str, configuration: str) -> Iterator[Finding]:
-    """What `--nv` goes by."""
+    """Yield the list of libraries that `--nv` goes by."""
     path = folder + "/nvliblist.conf"
     text = host.read(path)
     if text is None:

@@ -99,7 +99,7 @@ def installed_in(host: Host, python: Interpreter) -> Dict[str, str]:
 
 
 def judge_versions(host: Host, installed: Dict[str, str]) -> Iterator[Finding]:
-    """What distributions say of each other, without importing anything."""
+    """Yield what distributions say of each other, without importing anything."""
     torch = installed.get("torch", "")
     if not torch:
         return
@@ -185,7 +185,7 @@ def _went_well(answer: Dict[str, Any]) -> bool:
 
 
 def import_finding(name: str, answer: Dict[str, Any], torch: Dict[str, Any]) -> Finding:
-    """What became of an import that did not go well."""
+    """Return the finding on an import that did not go well."""
     heard: List[str] = answer.get("heard") or []
     if answer.get("signal"):
         why = "its binary does not fit this torch, CUDA or processor, or is broken"
@@ -229,7 +229,7 @@ def _import_reason(name: str, error: str, torch: Dict[str, Any]) -> Tuple[str, s
 def judge_torch_gpu(
     host: Host, cuda: Dict[str, Any], torch: Dict[str, Any], nvidia: Nvidia, container: str
 ) -> Iterator[Finding]:
-    """Whether torch works on the GPU; if not, the one cause of the many."""
+    """Yield whether torch works on the GPU; if not, the one cause of the many."""
     version, built = torch.get("version", ""), torch.get("cuda")
     there = bool(nvidia.devices or nvidia.on_bus or nvidia.driver)
     if cuda["available"] and not cuda["error"]:

@@ -19,7 +19,7 @@ Report = List[Tuple[str, List[Finding]]]
 
 
 class Sight(NamedTuple):
-    """What several areas go by."""
+    """The facts that several areas go by."""
 
     container: str
     nvidia: Nvidia
@@ -109,5 +109,5 @@ def _gather(area: str, judge: Judge, gathered: Dict[str, List[Finding]]) -> None
 
 
 def cannot_work(report: Report) -> int:
-    """How many findings say so."""
+    """The number of findings that say so."""
     return sum(finding.status == FAIL for _, findings in report for finding in findings)

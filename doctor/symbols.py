@@ -56,11 +56,11 @@ def owner_of(symbol: str) -> str:
 
 
 def has_old_strings(symbol: str) -> bool:
-    """Whether a torch with the old C++ ABI is wanted: its names have std::string without __cxx11 (`Ss`, `SsE`)."""
+    """Return whether a torch with the old C++ ABI is needed: names have std::string without __cxx11 (`Ss`, `SsE`)."""
     name = demangled(symbol)
     return "std::string" in name and "__cxx11" not in name
 
 
 def has_new_strings(symbol: str) -> bool:
-    """Whether the new C++ ABI is wanted."""
+    """Return whether the new C++ ABI is needed."""
     return "__cxx11" in symbol

@@ -1,4 +1,4 @@
-"""Whether libibverbs and NCCL's plugin load, and what memory the cards may reach."""
+"""libibverbs and NCCL's plugin: whether they load, and what memory the cards may reach."""
 
 import json
 import re
@@ -45,7 +45,7 @@ print("@verbs " + json.dumps(told), flush=True)
 
 
 class Verbs(NamedTuple):
-    """What libibverbs and the plugins answered. `plugins`: name → why it cannot be loaded, or nothing.
+    """The answers of libibverbs and the plugins. `plugins`: name → why it cannot be loaded, or nothing.
 
     `trouble`: why they gave no answer at all.
     """
@@ -87,7 +87,7 @@ def ask_verbs(host: Host, plugins: Tuple[str, ...]) -> Verbs:
 
 
 def judge_verbs(host: Host, usable: List[Card], verbs: Verbs, container: str) -> Iterator[Finding]:
-    """Whether libibverbs, which NCCL opens for InfiniBand, RoCE and eRDMA, finds the cards that can be opened."""
+    """Yield whether libibverbs, which NCCL opens for InfiniBand, RoCE and eRDMA, finds the cards that can be opened."""
     cards = [card for card in usable if card.provider != "efa"]  # that one goes by its plugin
     if not cards or not verbs.asked:
         return
@@ -178,7 +178,7 @@ def judge_plugin(verbs: Verbs, settings: Dict[str, Setting], container: str) -> 
 
 
 def judge_locked_memory(host: Host, cards: List[Card], container: str) -> Iterator[Finding]:
-    """Whether this process may pin the memory that cards read and write."""
+    """Yield whether this process may pin the memory that cards read and write."""
     soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if not cards or soft < 0 or _may_pin(host):
         return
@@ -199,14 +199,14 @@ def judge_locked_memory(host: Host, cards: List[Card], container: str) -> Iterat
 
 
 def _may_pin(host: Host) -> bool:
-    """Whether the kernel asks this process for no limit: CAP_IPC_LOCK, outside every user namespace."""
+    """Return whether the kernel asks this process for no limit: CAP_IPC_LOCK, outside every user namespace."""
     mask = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", host.read("/proc/self/status") or "", re.MULTILINE)
     is_outside = (host.read("/proc/self/uid_map") or "").split() == ["0", "0", "4294967295"]
     return bool(mask and int(mask.group(1), 16) >> IPC_LOCK & 1 and is_outside)
 
 
 def judge_gpudirect(host: Host, active: List[Card], verbs: Verbs) -> Iterator[Finding]:
-    """Whether cards reach the GPUs' memory by themselves: by a module of the driver, or by the kernel's dma-buf."""
+    """Yield whether cards reach the GPUs' memory by themselves: by the driver's module, or by the kernel's dma-buf."""
     driver = host.read("/proc/driver/nvidia/version") or ""
     if not driver or not any(card.provider in ("mlx5", "mlx4", "bnxt_re", "irdma") for card in active):
         return

@@ -10,8 +10,12 @@ At the end rank 0 says which network NCCL chose, and how long a step takes to su
 import argparse
 import os
 import re
+import sys
 import tempfile
 import time
+import traceback
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +66,7 @@ def load(name, nodes):
 
 
 def transport(log):
-    """What a log of NCCL's says: the network, and the ways to other ranks. GDRDMA: past the processor's memory."""
+    """Read a log of NCCL's: the network, and the ways to other ranks. GDRDMA: past the processor's memory."""
     network = re.findall(r"Using network (.+)", log) or ["not known"]
     ways = re.findall(r" via (NET/[^/\n]+|P2P|SHM)(?:/\d+(?:\(\d+\))?)?(/GDRDMA)?", log)
     return f"network {network[-1].strip()}, ways " + (", ".join(dict.fromkeys(map("".join, ways))) or "none")
@@ -80,6 +84,36 @@ def time_of_sum(model, device, repeats=20):
     return 4 * len(gradients), (time.perf_counter() - start) / repeats
 
 
+@contextmanager
+def together(rank, world, patience=timedelta(minutes=5)):
+    """Gives the store in which all processes meet; behind the `with` this one ends, not before all are through.
+
+    Not by dist.destroy_process_group(), by RPC's shutdown or by Python's own end: each may wait for ever for a thread
+    that waits for Python (seen with gloo of torch 2.0). Close in the `with` what you write. Who waits for one that
+    works on alone takes more `patience`.
+    """
+    store, _, _ = next(dist.rendezvous("env://", rank, world))
+    code = 1
+    try:
+        yield store
+        sys.stdout.flush()
+        store.set(f"done/{rank}", "yes")
+        store.wait([f"done/{each}" for each in range(world)], patience)  # raises if one does not come
+        code = 0
+        if rank == 0:  # the store ends with this process, so it leaves last
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what libraries say of connections that end now
+            with suppress(RuntimeError):
+                store.wait([f"left/{each}" for each in range(1, world)], patience)
+        else:
+            store.set(f"left/{rank}", "yes")
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def main():
     args = parser.parse_args()
     rank, local_rank, world = find_place()
@@ -89,10 +123,14 @@ def main():
     device = torch.device("cuda", local_rank % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
-    folder = tempfile.TemporaryDirectory()
-    if "NCCL_DEBUG" not in os.environ:  # NCCL says in its log alone which network it takes
-        os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=f"{folder.name}/nccl")
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    with together(rank, world) as store, tempfile.TemporaryDirectory() as folder:
+        if "NCCL_DEBUG" not in os.environ:  # NCCL says in its log alone which network it takes
+            os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=f"{folder}/nccl")
+        dist.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=world)
+        train(args, rank, world, device, Path(folder))
+
+
+def train(args, rank, world, device, folder):
     torch.manual_seed(0)  # the same graph, split and weights everywhere
     data = load(args.dataset, args.graph_nodes)
     order = torch.randperm(len(data.y))
@@ -102,7 +140,7 @@ def main():
     fan_outs = [args.fan_out] * args.layers
     loader = NeighborLoader(data, fan_outs, input_nodes=mine, batch_size=args.batch_size, shuffle=True)
     model = GCN(data.x.size(1), args.hidden, args.layers, int(data.y.max()) + 1).to(device)
-    model = DistributedDataParallel(model, device_ids=[device.index] if on_gpu else None)
+    model = DistributedDataParallel(model, device_ids=None if device.index is None else [device.index])
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, weight_decay=5e-4)
     for epoch in range(1, args.epochs + 1):
         model.train()
@@ -132,11 +170,9 @@ def main():
     if rank == 0:
         step = 1e3 * seconds / len(loader)
         print(f"a step takes {step:.2f} ms, to sum its {size} bytes of gradients {1e3 * sums:.2f} ms")
-        for log in Path(folder.name).iterdir():
+        for log in folder.iterdir():
             print(f"NCCL: {transport(log.read_text(errors='replace'))}")
         print(f"{world} processes, {dist.get_backend()}: test accuracy {float(counts[0] / counts[1]):.4f}")
-    del model  # DDP holds the group as well: letting go of it last can wait for ever for gloo's thread
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,110 +1,90 @@
 #!/usr/bin/env python3
-"""Trains a GCN on sampled batches with several processes of this machine (DistributedDataParallel), as one model.
+"""Trains a GCN on sampled batches with several processes (DistributedDataParallel), as one model.
 
-NCCL where each process has a GPU, else gloo. Says what came of it as one JSON line at the end. `--help` has the
-options. (One to copy: examples/multi_node.py.)
+On one node or several; NCCL where each process has a GPU, else gloo. Alone it starts two processes; srun, torchrun or a
+job script may start it once for each process, or with --per-node once for each node. Says what came of it as one JSON
+line at the end. `--help` has the options. (One to copy: examples/multi_node.py.)
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import sys
-import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # `python -P` and PYTHONSAFEPATH leave it out
 
-from proof import gcn, graphs, leaving, parts, stack
-from proof.verdict import Fault, Layer, Proof, exit_with, prove
+from proof import gcn, graphs, leaving, seats, stack
+from proof.verdict import Fault, Layer, Proof, exit_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
     import torch as torch_types
+    from proof.seats import Seat
 
 #: of the generated graph; docs/smoke.md tells how it was found
 ACCURACY_BAND = (0.80, 0.95)
 LOSS_RATIO = 0.6  #: the last epoch's loss is at most this share of the first's
-SECONDS_TO_CLEAR = 5.0  #: of the limit, to end all processes and say what they were doing
-SECONDS_TO_MEET = 300
-TOLD = ("seed", "world", "backend", "sampler", "sm")
+ALONE = 2  #: processes, where nothing says how many
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line; wrong usage ends with exit code 2."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--ranks", type=int, choices=range(1, 9), default=2, metavar="N", help="processes (2)")
     parser.add_argument("--seed", type=int, default=0, help="of split, weights and batches")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="fail when it takes longer")
-    # How this program starts itself: the number of a process, and the folder to meet in.
-    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    seats.add_options(parser, 8)
     return parser.parse_args(argv)
 
 
-def start(options: argparse.Namespace, argv: Sequence[str], proof: Proof) -> None:
-    """Start all processes, and put what rank 0 found into the proof. Raises Fault."""
-    deadline = None
-    if options.limit:
-        deadline = time.monotonic() + max(options.limit - SECONDS_TO_CLEAR, options.limit / 2)
-    proof.enter(f"starting {options.ranks} processes", Layer.MACHINE)
-    have = os.environ.get("OMP_NUM_THREADS", "")
-    threads = int(have) if have.isdigit() else len(os.sched_getaffinity(0))
-    os.environ["OMP_NUM_THREADS"] = str(max(1, threads // options.ranks))  # more only wait for each other
-    with tempfile.TemporaryDirectory(prefix="ddp-") as folder:
-        program = str(Path(__file__).resolve())
-        commands = {
-            f"rank {rank}": parts.program(program, *argv, "--folder", folder, "--part", str(rank))
-            for rank in range(options.ranks)
-        }
-        leader = parts.run(commands, proof, deadline)["rank 0"]
-    proof.metrics.update(leader["metrics"])
-    proof.extra.update({name: leader[name] for name in TOLD if name in leader})
-
-
-def take_part(options: argparse.Namespace, proof: Proof) -> None:
+def take_part(options: argparse.Namespace, seat: Seat, proof: Proof) -> None:
     """One process's whole proof. Raises Fault."""
-    rank, world = options.part, options.ranks
-    proof.extra.update(seed=options.seed, world=world)
+    proof.extra["seed"] = options.seed
+    if seat.rank is None:
+        share_cores(seat.here)
     torch = stack.load_torch(proof)
     complaints = stack.load_pyg(proof)
     device = stack.choose_device(torch, options.device, proof)
-    backend = proof.extra["backend"] = join(torch, device, options)
-    if device.type == "cuda":
-        device = torch.device("cuda", rank % torch.cuda.device_count())
+    gpus = torch.cuda.device_count() if device.type == "cuda" else 0
+    if gpus:
+        device = torch.device("cuda", seat.local % gpus)
         torch.cuda.set_device(device)
+    store, rank, world = seats.meet(torch, seat, proof)
+    backend = agree(store, rank, world, backend_for(seat, gpus))
+    seats.make_group(torch, backend, store, rank, world, proof)
     proof.enter(f"summing over {world} processes with {backend}", Layer.NETWORK)
     check_sum(torch, rank, world, device, proof)
     train(torch, gcn_of(torch, rank, world, device, options.seed, proof), proof)
     stack.raise_complaints(complaints)
-    torch.distributed.barrier()  # torch's own end of a group was seen to hang: the process ends without it
-    leaving.leave(torch.distributed.FileStore(f"{options.folder}/leaving", world), rank, world, proof)
+    leaving.leave(store, rank, world, proof)
 
 
-def join(torch: ModuleType, device: torch_types.device, options: argparse.Namespace) -> str:
-    """Meet the other processes in a file, so that no port is opened; returns the backend. Raises Fault."""
-    distributed = torch.distributed
-    if not distributed.is_available():
-        raise Fault(Layer.TORCH, f"torch {torch.__version__} was built without torch.distributed")
-    on_gpus = device.type == "cuda" and torch.cuda.device_count() >= options.ranks  # NCCL wants one for each
-    if on_gpus and not distributed.is_nccl_available():
-        raise Fault(Layer.TORCH, f"torch {torch.__version__} was built without NCCL")
-    backend = "nccl" if on_gpus else "gloo"
-    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"  # gloo would ask DNS for our own name
-    distributed.init_process_group(
-        backend,
-        init_method=f"file://{options.folder}/meeting",
-        rank=options.part,
-        world_size=options.ranks,
-        timeout=datetime.timedelta(seconds=SECONDS_TO_MEET),
-    )
-    return backend
+def share_cores(processes: int) -> None:
+    """Give each process of this machine as many threads as it has cores of its own: more only wait for each other."""
+    have = os.environ.get("OMP_NUM_THREADS", "")
+    threads = int(have) if have.isdigit() else len(os.sched_getaffinity(0))
+    os.environ["OMP_NUM_THREADS"] = str(max(1, threads // processes))
+
+
+def backend_for(seat: Seat, gpus: int) -> str:
+    """Return the backend for so many visible GPUs: NCCL needs one for each process.
+
+    What srun starts may see its own GPU alone.
+    """
+    own = seat.rank is not None or gpus >= seat.here
+    return "nccl" if gpus and own else "gloo"
+
+
+def agree(store: Any, rank: int, world: int, backend: str) -> str:  # noqa: ANN401  torch's
+    """The backend that all processes can use: two kinds would wait for each other."""
+    store.set(f"backend/{rank}", backend)
+    told = {store.get(f"backend/{number}") for number in range(world)}
+    return "nccl" if told == {b"nccl"} else "gloo"
 
 
 def check_sum(torch: ModuleType, rank: int, world: int, device: torch_types.device, proof: Proof) -> None:
@@ -127,7 +107,7 @@ def gcn_of(
     gcn.check_equal(torch, torch.tensor(marks, dtype=torch.double, device=device), "graphs", Layer.DATA)
     training = gcn.Training(rank, world, graph, device, seed)
     proof.extra["sampler"] = "NeighborLoader" if training.by_pyg else "own"
-    if not training.by_pyg:
+    if not training.by_pyg and rank == 0:
         proof.say("neither pyg_lib nor torch_sparse is there for NeighborLoader: a sampler in plain torch draws")
     return training
 
@@ -137,7 +117,8 @@ def train(torch: ModuleType, training: gcn.Training, proof: Proof) -> None:
     proof.enter(f"training on {proof.device}", Layer.TORCH)
     for epoch in range(1, gcn.EPOCHS + 1):
         loss, validation = training.epoch(), training.accuracy("validation")
-        proof.say(f"Epoch: {epoch:03d}, Loss: {loss:.4f}, Val: {validation:.4f}, {training.seconds[-1]:.2f} s")
+        if training.rank == 0:
+            proof.say(f"Epoch: {epoch:03d}, Loss: {loss:.4f}, Val: {validation:.4f}, {training.seconds[-1]:.2f} s")
     proof.enter("testing", Layer.TORCH)
     usual = training.seconds[1:]  # the first one warms up
     proof.metrics.update(
@@ -159,7 +140,7 @@ def train(torch: ModuleType, training: gcn.Training, proof: Proof) -> None:
 
 
 def objections(first: float, last: float, accuracy: float) -> list[str]:
-    """What speaks against a finished training; empty: passed."""
+    """List objections to a finished training; empty: passed."""
     found = []
     if not last <= LOSS_RATIO * first:
         found.append(f"the loss went from {first:.4f} to {last:.4f}, not to {LOSS_RATIO:g} of it or less")
@@ -168,15 +149,16 @@ def objections(first: float, last: float, accuracy: float) -> list[str]:
     return found
 
 
+def suite() -> seats.Suite:
+    """This program, as it starts and meets."""
+    return seats.Suite("ddp", __file__, take_part, lambda _: ALONE)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns 0 when all is well, 1 when not."""
     told = list(sys.argv[1:] if argv is None else argv)
     options = arguments(told)
-    if options.part is None:
-        return prove("ddp", lambda proof: start(options, told, proof), options.limit)
-    parts.die_with_parent()
-    kind = parts.Part if options.part == 0 else parts.QuietPart
-    return prove("ddp", lambda proof: take_part(options, proof), None, kind)
+    return seats.run(suite(), options, told)
 
 
 if __name__ == "__main__":

@@ -138,7 +138,10 @@ class Training:
 
 
 def is_proven(points: Sequence[Point], first_loss: float) -> bool:
-    """Whether the latest evaluations settle it; looks at training loss and validation nodes, never at test nodes."""
+    """Return whether the latest evaluations settle it.
+
+    Looks at training loss and validation nodes, never at test nodes.
+    """
     latest = points[-PROVEN_TIMES:]
     return (
         len(latest) == PROVEN_TIMES
@@ -153,7 +156,7 @@ def best(points: Sequence[Point]) -> Point:
 
 
 def objections(points: Sequence[Point], first_loss: float) -> list[str]:
-    """What speaks against a finished training; empty: passed."""
+    """List objections to a finished training; empty: passed."""
     found = []
     last, test = points[-1], best(points).test
     if not last.loss <= LOSS_RATIO * first_loss:

@@ -44,7 +44,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def command(options: argparse.Namespace, part: str, folder: Path, device: str, ports: list[int]) -> list[str]:
-    """How a part is started."""
+    """The command of a part."""
     told = ["--part", part, "--folder", str(folder), "--device", device, "--seed", str(options.seed), "--ports"]
     return parts.program(str(Path(__file__).resolve()), *told, *map(str, ports))
 
@@ -115,8 +115,7 @@ def take_part(options: argparse.Namespace) -> int:
         member = glt.Rank(world, meeting, options.seed, proof)
         member.check()
         proof.metrics.update(sage.train(member))
-        proof.enter("parting", Layer.NETWORK)
-        world.torch.distributed.barrier()  # the other process may still ask for neighbours
+        proof.enter("parting", Layer.NETWORK)  # the other process may still ask for neighbours
         store = world.torch.distributed.FileStore(str(options.folder / "leaving"), glt.PARTS)
         leaving.leave(store, int(options.part), glt.PARTS, proof)
 

@@ -44,13 +44,13 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def partitioning(folder: Path, seed: int) -> list[str]:
-    """How partition.py is called."""
+    """The command of partition.py."""
     told = ["--num-partitions", str(PARTS), "--output", str(folder / "parts"), "--seed", str(seed)]
     return parts.program(str(PROGRAMS / "partition.py"), *told, "--part")
 
 
 def training(options: argparse.Namespace, rank: int, folder: Path, ports: list[int]) -> list[str]:
-    """How train_distributed.py is called as one of two nodes; with two GPUs each takes one."""
+    """The command of train_distributed.py as one of two nodes; with two GPUs each takes one."""
     told = ["--dataset", str(folder / "parts"), "--num_nodes", str(PARTS), "--node_rank", str(rank)]
     told += ["--master_addr", machine.LOOPBACK, "--num_training_procs", "1", "--device", options.device]
     names = ("training_pg_master_port", "train_loader_master_port", "test_loader_master_port")
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace, proof: Proof) -> None:
 
 
 def read(path: Path) -> list[neighbours.Sample]:
-    """What a node says it sampled in its first epoch, batch by batch. Raises Fault."""
+    """Read what a node says it sampled in its first epoch, batch by batch. Raises Fault."""
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [
@@ -151,7 +151,7 @@ def check_seeds(split: graphs.Split, recorded: list[list[neighbours.Sample]], ma
 
 
 def objections(figures: list[dict[str, Any]], losses: list[float], tested: int) -> list[str]:
-    """What speaks against the training; empty: passed."""
+    """List objections to the training; empty: passed."""
     found = []
     if not losses[-1] <= LOSS_RATIO * losses[0]:
         found.append(f"the loss went from {losses[0]} to {losses[-1]}, not to {LOSS_RATIO:g} of it or less")

@@ -16,48 +16,40 @@ import os
 import socket
 import sys
 import tempfile
-import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # `python -P` and PYTHONSAFEPATH leave it out
 
-from proof import collectives, curve, fabric, leaving, machine, nccl_log, node, parts, ranks, rates, stack
+from proof import collectives, curve, fabric, leaving, machine, nccl_log, rates, seats, stack
 from proof.collectives import Elsewhere, Group
 from proof.nccl_log import Log
-from proof.verdict import Fault, Layer, Proof, exit_with, explained, prove
+from proof.verdict import Fault, Layer, Proof, exit_with, explained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import ModuleType
 
     import torch as torch_types
+    from proof.seats import Seat
 
 LARGEST = {"cuda": rates.LARGEST, "cpu": 16 << 20}  #: bytes
 SECONDS = {"cuda": 1.0, "cpu": 0.2}  #: to repeat a size for, about
 ON_CPUS = 2  #: processes, where there is no GPU
 SHARE_OF_MEMORY = 0.2  #: of a GPU's free memory for the largest size; a second buffer and NCCL's own come to it
-SECONDS_TO_MEET = 300
 SECONDS_TO_TELL = 10  #: for another rank's account of a failure
-SECONDS_TO_CLEAR = 5.0  #: of the limit, to end all processes and say what they were doing
 SUBSYSTEMS = "INIT,BOOTSTRAP,ENV,NET"
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line; wrong usage ends with exit code 2."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--ranks", type=int, choices=range(1, 65), metavar="N", help="processes here; else one a GPU")
-    parser.add_argument("--per-node", action="store_true", help="it was started once for each node, not each process")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--most", type=_size, metavar="BYTES", help="largest size; default 1 GiB, on CPUs 16 MiB")
     parser.add_argument("--curve", type=Path, metavar="FILE.svg", help="draw bus bandwidth over size")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="fail when it takes longer")
-    # How this program starts itself: number of a process here, how many, node and number of nodes, where they meet.
-    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--here", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--node", type=int, nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--meet", nargs=2, help=argparse.SUPPRESS)
+    seats.add_options(parser, 64)
     return parser.parse_args(argv)
 
 
@@ -68,82 +60,18 @@ def _size(text: str) -> int:
     return size
 
 
-class Follower(Proof):
-    """The proof of a node or a process whose verdict another one gives: it speaks of its failure alone."""
-
-    def __init__(self, suite: str, name: str) -> None:
-        super().__init__(suite)
-        self._name = name
-
-    def enter(self, phase: str, suspect: Layer) -> None:
-        """As a Proof's, silently."""
-        self.phase, self.suspect = phase, suspect
-
-    def say(self, line: str) -> None:
-        """As a Proof's, with its name; a process of a node has its own."""
-        super().say(line if line.startswith("process ") else f"{self._name}: {line}")
-
-    def tell(self, fault: Fault | None) -> None:
-        """Say why it failed, as a line for people."""
-        if fault:
-            self.say(f"{fault.layer.value}: {fault} (while {self.phase})")
-
-
-class Seat(NamedTuple):
-    """Where a process meets the others, and as whom. `rank` is None where nodes count their processes first."""
-
-    address: str
-    port: int
-    node: int
-    nodes: int
-    local: int
-    here: int  #: processes of this node; 0: not known
-    rank: int | None = None
-    world: int = 0
-
-    @property
-    def leads(self) -> bool:
-        """Whether it is rank 0."""
-        return self.rank == 0 if self.rank is not None else (self.node, self.local) == (0, 0)
-
-
 # One node
 
 
-def start(options: argparse.Namespace, argv: Sequence[str], place: ranks.Place, proof: Proof) -> None:
-    """Start this node's processes, and put what rank 0 found into the proof. Raises Fault."""
-    deadline = None
-    if options.limit:
-        deadline = time.monotonic() + max(options.limit - SECONDS_TO_CLEAR, options.limit / 2)
-    here = options.ranks or _processes(options)
-    proof.enter(f"starting {here} process{'es' if here > 1 else ''}", Layer.MACHINE)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # nothing here computes
-    with contextlib.ExitStack() as kept:
-        port = place.port or kept.enter_context(machine.free_ports(1))[0]
-        common = [*argv, "--here", str(here), "--node", str(place.rank), str(place.world)]
-        common += ["--meet", place.address, str(port)]
-        program = str(Path(__file__).resolve())
-        commands = {
-            f"process {local} of node {place.rank}" if place.world > 1 else f"rank {local}": parts.program(
-                program, *common, "--part", str(local)
-            )
-            for local in range(here)
-        }
-        verdicts = list(parts.run(commands, proof, deadline).values())
-    proof.metrics.update(verdicts[0].get("metrics", {}))
-    known = {"suite", "status", "device", "seconds", "metrics", "versions", "layer", "phase", "reason"}
-    proof.extra.update({name: value for name, value in verdicts[0].items() if name not in known})
-
-
 def _processes(options: argparse.Namespace) -> int:
-    """How many processes this node gets: one for each GPU."""
+    """The number of processes of this node: one for each GPU."""
     if options.device == "cpu" or not (options.device == "cuda" or stack.gpu_expected()):
         return ON_CPUS
     return max(_gpus(), 1)
 
 
 def _gpus() -> int:
-    """How many GPUs this node gives: a container may show all, and Slurm let a job open some."""
+    """The number of GPUs that this node gives: a container may show all, and Slurm let a job open some."""
     opened = 0
     for path in Path("/dev").glob("nvidia[0-9]*"):
         with contextlib.suppress(OSError):
@@ -157,6 +85,8 @@ def _gpus() -> int:
 
 def take_part(options: argparse.Namespace, seat: Seat, proof: Proof) -> None:
     """One process's whole proof. Raises Fault."""
+    if options.curve and seat.leads:
+        curve.check(options.curve)
     asked = os.environ.get("NCCL_DEBUG", "").upper()
     with tempfile.TemporaryDirectory(prefix="nccl-") as folder:
         log = Path(folder) / "nccl.log"
@@ -168,8 +98,10 @@ def take_part(options: argparse.Namespace, seat: Seat, proof: Proof) -> None:
         device = stack.choose_device(torch, options.device, proof)
         if device.type == "cuda":
             device = _own_gpu(torch, seat, proof)
-        proof.enter(f"waiting for all processes at {seat.address}:{seat.port}", Layer.NETWORK)
-        group, store = join(torch, device, seat, proof)
+        store, rank, world = seats.meet(torch, seat, proof)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        seats.make_group(torch, backend, store, rank, world, proof)
+        group = Group(torch, rank, world, device, backend)
         try:
             _prove(options, group, store, log, proof)
         finally:
@@ -188,39 +120,6 @@ def _own_gpu(torch: ModuleType, seat: Seat, proof: Proof) -> torch_types.device:
     torch.cuda.set_device(device)
     proof.device = torch.cuda.get_device_name(device)
     return device
-
-
-def join(torch: ModuleType, device: torch_types.device, seat: Seat, proof: Proof) -> tuple[Group, Any]:
-    """Meet all processes; the group and the store in which they met. Raises Fault."""
-    distributed = torch.distributed
-    if not distributed.is_available():
-        raise Fault(Layer.TORCH, f"torch {torch.__version__} was built without torch.distributed")
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    if backend == "nccl" and not distributed.is_nccl_available():
-        raise Fault(Layer.TORCH, f"torch {torch.__version__} was built without NCCL")
-    interface = machine.interface_to(seat.address)
-    if seat.rank is None and seat.nodes > 1 and seat.leads and os.environ.get("GLOO_SOCKET_IFNAME") != "lo":
-        node.check_interface(interface, ranks.Place(0, seat.nodes, address=seat.address))
-    if interface:  # gloo would ask DNS for our own name
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    if interface == "lo":
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-    wait = datetime.timedelta(seconds=SECONDS_TO_MEET)
-    store = distributed.TCPStore(seat.address, seat.port, None, seat.leads, wait, wait_for_workers=False)
-    rank, world = (seat.rank, seat.world) if seat.rank is not None else _count(store, seat)
-    proof.extra.update(world=world, backend=backend)
-    distributed.init_process_group(
-        backend, store=distributed.PrefixStore("group", store), rank=rank, world_size=world, timeout=wait
-    )
-    return Group(torch, rank, world, device, backend), store
-
-
-def _count(store: Any, seat: Seat) -> tuple[int, int]:  # noqa: ANN401  torch's
-    """Number all processes by their nodes, which may have different numbers of them."""
-    if seat.local == 0:
-        store.set(f"here/{seat.node}", str(seat.here))
-    counts = [int(store.get(f"here/{number}")) for number in range(seat.nodes)]
-    return sum(counts[: seat.node]) + seat.local, sum(counts)
 
 
 def _prove(options: argparse.Namespace, group: Group, store: Any, log: Path, proof: Proof) -> None:  # noqa: ANN401
@@ -277,7 +176,7 @@ def _read(log: Path) -> str:
 
 
 def seen(group: Group, log: Log, network: fabric.Fabric, environment: Mapping[str, str]) -> dict[str, Any]:
-    """What one process tells rank 0: its node, its log, the node's ports, and why TCP, should it be TCP."""
+    """Return one process's facts for rank 0: its node, its log, the node's ports, and why TCP, should it be TCP."""
     carrying = fabric.rails(network, log)
     return {
         "host": environment.get("SLURMD_NODENAME") or socket.gethostname(),
@@ -291,7 +190,7 @@ def seen(group: Group, log: Log, network: fabric.Fabric, environment: Mapping[st
 
 
 def _node(environment: Mapping[str, str]) -> str:
-    """What tells a node from others, as NCCL does: its name and its boot; in Slurm also its number."""
+    """Return what tells a node from others, as NCCL does: its name and its boot; in Slurm also its number."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -333,7 +232,7 @@ def report(
 
 
 def _report_nccl(log: Log, proof: Proof) -> None:
-    """What NCCL says of itself."""
+    """Report what NCCL says of itself."""
     known = asdict(log)
     proof.metrics["nccl"] = {name: value for name, value in known.items() if value not in ("", [], {}, 0, None, False)}
     paths = ", ".join(f"{number} {kind}" for kind, number in sorted(log.transports.items()))
@@ -349,7 +248,7 @@ def _report_nccl(log: Log, proof: Proof) -> None:
 
 
 def summary(group: Group, nodes: int, every: Sequence[dict[str, Any]]) -> str:
-    """What was measured, and what that says."""
+    """Sum up what was measured, and what that says."""
     if group.world == 1:
         return "one process alone: it sums right, and nothing was sent: several GPUs or nodes have a bus bandwidth"
     if group.backend == "gloo":
@@ -360,7 +259,7 @@ def summary(group: Group, nodes: int, every: Sequence[dict[str, Any]]) -> str:
 
 
 def objection(every: Sequence[dict[str, Any]]) -> str:
-    """Why it failed though all sums are right: TCP between nodes that have a faster network; empty: it has not."""
+    """Explain a failure though all sums are right: TCP between nodes with a faster network; empty where it passed."""
     nodes = len({found["node"] for found in every})
     slow = [
         found
@@ -379,57 +278,16 @@ def objection(every: Sequence[dict[str, Any]]) -> str:
     return f"NCCL uses TCP (Socket) between {nodes} nodes that have {there}: {why}"
 
 
-def _seat(options: argparse.Namespace) -> Seat:
-    """Where a process that this program started belongs."""
-    address, port = options.meet
-    return Seat(address, int(port), *options.node, options.part, options.here)
+def suite() -> seats.Suite:
+    """This program, as it starts and meets."""
+    return seats.Suite("nccl", __file__, take_part, _processes)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Return 0 when all is well, 1 when not."""
     told = list(sys.argv[1:] if argv is None else argv)
     options = arguments(told)
-    if options.part is not None:
-        parts.die_with_parent()
-        seat = _seat(options)
-        kind = parts.Part if seat.leads else parts.QuietPart
-        return prove("nccl", lambda proof: take_part(options, seat, proof), None, kind)
-    try:
-        place = ranks.from_environment(os.environ)
-    except Fault as fault:
-        error = fault
-        return prove("nccl", lambda _: _raise(error), None)
-    return prove("nccl", lambda proof: _begin(options, told, place, proof), options.limit, _kind(options, place))
-
-
-def _begin(options: argparse.Namespace, argv: Sequence[str], place: ranks.Place, proof: Proof) -> None:
-    """Begin as a node that starts its processes, or as one process of those that something else started."""
-    if options.curve:
-        curve.check(options.curve)
-    if place.world == 1 or options.per_node:
-        start(options, argv, place if place.world > 1 else ranks.Place(), proof)
-        return
-    seat = Seat(
-        place.address,
-        place.port,
-        0,
-        place.world,
-        place.local_rank,
-        place.local_world,
-        rank=place.rank,
-        world=place.world,
-    )
-    take_part(options, seat, proof)
-
-
-def _kind(options: argparse.Namespace, place: ranks.Place) -> Callable[[str], Proof]:
-    """Rank 0, or the first node, gives the verdict; the others speak of failures alone."""
-    name = f"{'node' if options.per_node else 'rank'} {place.rank}"
-    return Proof if place.leads else lambda suite: Follower(suite, name)
-
-
-def _raise(fault: Fault) -> None:
-    raise fault
+    return seats.run(suite(), options, told)
 
 
 if __name__ == "__main__":

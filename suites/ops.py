@@ -66,7 +66,7 @@ class Operator:
 
 @dataclass
 class Findings:
-    """What was checked, how far off it was, and what is wrong."""
+    """The findings: what was checked, how far off it was, and what is wrong."""
 
     checked: list[str] = field(default_factory=list)
     largest: dict[str, float] = field(default_factory=dict)
@@ -131,7 +131,7 @@ def run(options: argparse.Namespace, proof: Proof) -> None:
 
 
 def choose_devices(torch: ModuleType, wanted: str, proof: Proof) -> list[torch_types.device]:
-    """The CPU, and every GPU unless only the CPU is wanted. Raises Fault."""
+    """The CPU, and every GPU unless only the CPU is asked for. Raises Fault."""
     first = stack.choose_device(torch, wanted, proof)
     devices = [torch.device("cpu")]
     if first.type == "cuda":
@@ -235,7 +235,7 @@ def compare(
 
 
 def distance(torch: ModuleType, got: Tensor, want: Tensor) -> float:
-    """Largest difference as a share of the largest wanted entry, or of 1 where that is smaller."""
+    """Largest difference as a share of the largest expected entry, or of 1 where that is smaller."""
     got, want = got.detach().cpu().double(), want.detach()
     if not bool(torch.isfinite(got).all()):
         return math.inf
@@ -406,7 +406,7 @@ def clusters(torch: ModuleType, findings: Findings, proof: Proof) -> None:
 
 
 def brings_metis() -> str:
-    """What of this image is to bring METIS: its files, version or PyG say so; empty where nothing does."""
+    """Name what of this image is to bring METIS: its files, version or PyG say so; empty where nothing does."""
     sparse = stack.installed("torch_sparse")
     if sparse and "+" in sparse:  # a wheel of PyG's site
         return f"torch_sparse {sparse}"

@@ -17,8 +17,11 @@ import typer
 
 from doctor.__main__ import arguments as doctor_arguments
 from graphcrate.cli.main import app
+from graphcrate.model.command import is_upkeeps
 from tests import ROOT
 from tests.engines.typist import COMMAND
+from tools import generate
+from upkeep.cli import app as upkeep
 
 OURS = ("./build.py", "graphcrate")
 #: where programs of ours are in an image
@@ -36,19 +39,20 @@ ELSEWHERE = {
     **dict.fromkeys(("make-ssl-cert", "dpkg-reconfigure"), "in a running container"),
     **dict.fromkeys(("cosign", "oras", "curl"), "a registry that others run"),
     **dict.fromkeys(("apt-get", "dnf", "sysctl"), "root, and changes the machine"),
+    **dict.fromkeys(("trivy", "grype", "syft", "pip-audit", "jq"), "scanners of others, and what reads their files"),
     "cuobjdump": "NVIDIA's, beside which ours is measured",
     **dict.fromkeys(("uv", "uvx", "pip"), "another tool, which changes the person's own set-up"),
     **dict.fromkeys(("git", "dpkg-deb", "sha256sum", "unshare", "gzip", "ulimit"), "another program of the machine's"),
     "torchrun": "a program of images: what it starts is looked at",
 }
 #: the shell's own, and what only goes with a command
-SHELL = {"cd", "echo", "export", "cat", "tee", "cp", "mkdir", "chmod", "sh", "tail", "kill", "uname", "ln"}
+SHELL = {"cd", "echo", "export", "cat", "tee", "cp", "mkdir", "chmod", "sh", "tail", "kill", "uname", "ln", "sed"}
 #: programs of the project that change or measure it: developers' own, some hours long
 DEVELOPERS = re.compile(r"tools\.\w+|bench\.\w+|bench/\w+\.py|tools/[\w-]+|\.ci/\w+")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"``\s?(.+?)\s?``|`([^`\n]+)`")
 PYTHON = re.compile(r"(?:.*/)?python3?$")
-ERRORS = "docs/errors.md"
+ERRORS = "dist/docs/errors.md"
 FRAGMENT = re.compile(r"(?:\./build\.py|make (?=image|sif|list|doctor)) ?(?:(?! {2}|, )[^;`()|\n])*[^;`()|\n ,]")
 #: what a reader puts in → a word; and the words that end a shell's command
 PLACEHOLDERS = ((re.compile(r"<(\w+)>"), r"\1"), (re.compile("…"), "ETC"))
@@ -67,9 +71,15 @@ class Command:
         return f"{self.page}: {self.text}"
 
 
+def written(page):
+    """Return the text of a page; one of dist/docs is made here, as `make generate` would."""
+    made = {str(path.relative_to(ROOT)): text for path, text in generate.pages()} if page.startswith("dist/") else {}
+    return made[page] if made else (ROOT / page).read_text(encoding="utf-8")
+
+
 def commands(page):
     """All that a page (its path from the root) asks to type."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+    text = written(page)
     found = []
     for language, block in BLOCK.findall(text):
         if language in ("sh", "bash"):
@@ -83,7 +93,7 @@ def commands(page):
 
 
 def is_command(span):
-    """Whether what stands between backquotes in a sentence is to be typed: it begins with a program, more follows."""
+    """Return whether the text between backquotes is to be typed: it begins with a program, more follows."""
     first, *more = [word for word in span.split() if not is_assignment(word)] or [""]
     known = first in OURS or first in ELSEWHERE or first == "make" or PYTHON.match(first) or DEVELOPERS.fullmatch(first)
     looks = re.fullmatch(r"[a-z][a-z0-9-]+", first) and more and more[0].startswith("-")
@@ -119,14 +129,14 @@ def parts(text):
 
 
 def objection(words, is_mention=False):
-    """What is wrong with a command, by its words; empty if its program's parser takes it, or it cannot run here.
+    """Say what is wrong with a command; empty if its program's parser takes it, or it cannot run here.
 
     `is_mention`: it stands in a sentence, which may leave arguments out, and `./build.py` too.
     """
     program, *rest = words
     if program in OURS:
         return ours(rest, is_mention) or started_by_ours(rest)
-    if is_mention and program in command_line():
+    if is_mention and (program in command_line() or is_upkeeps(words)):
         return ours(words, is_mention)
     if program == "make":
         return make(rest)
@@ -144,14 +154,14 @@ def objection(words, is_mention=False):
 
 
 def objections(made):
-    """What is wrong with a command as a value (`model.command`), in each of the forms that it is written in."""
+    """Yield what is wrong with a command as a value (`model.command`), in each of its written forms."""
     by_make = made.by_make()
     forms = [*[by_make] * bool(by_make), made.by("./build.py"), made.by("graphcrate")]
     return [said for form in forms for words in parts(form) if (said := objection(words, is_mention=True))]
 
 
 def started_by_ours(words):
-    """What is wrong with a program that `run … --` or `job --command` starts."""
+    """Say what is wrong with a program that `run … --` or `job --command` starts."""
     if "--" in words:
         return objection_inside(words[words.index("--") + 1 :])
     if "--command" in words:
@@ -160,7 +170,7 @@ def started_by_ours(words):
 
 
 def objection_inside(words):
-    """What is wrong with a command inside an image, where all programs may be."""
+    """Say what is wrong with a command inside an image, where all programs may be."""
     return objection(words) if words and PYTHON.match(words[0]) else ""
 
 
@@ -170,14 +180,27 @@ def command_line():
     return typer.main.get_command(app).commands
 
 
+@cache
+def upkeeps():
+    """Commands of upkeep by their names."""
+    return typer.main.get_command(upkeep).commands
+
+
 def ours(words, is_mention):
-    """What the command line's own parser says of these words."""
+    """Return the objection of the command line's own parser."""
     if not words or words[0] == "ETC" or words[0].startswith("-"):
         return ""
+    if is_upkeeps(words):  # handed over in a checkout
+        return taken(upkeeps()[words[0]], words, is_mention)
     if (command := command_line().get(words[0])) is None:
         return f"there is no command {words[0]!r}"
     if words[0] == "doctor":
         return "" if is_mention and words[-1] == "--explain" else refused(doctor_arguments, words[1:])
+    return taken(command, words, is_mention)
+
+
+def taken(command, words, is_mention):
+    """Return the objection of a command's own parser."""
     if words[1:] == ["--help"]:
         return ""
     try:
@@ -190,7 +213,7 @@ def ours(words, is_mention):
 
 
 def refused(parse, words):
-    """What an argparse parser says of these words."""
+    """Return the objection of an argparse parser."""
     said = []
     error, argparse.ArgumentParser.error = argparse.ArgumentParser.error, lambda _, message: said.append(message)
     try:
@@ -211,7 +234,7 @@ def makefile():
 
 
 def make(words):
-    """What make would not know of these words. (What they come to is in tests/lint/test_makefile.py.)"""
+    """Return the words that make would not know. (Their effect is in tests/lint/test_makefile.py.)"""
     targets, settings = makefile()
     for word in words:
         name, given, _ = word.partition("=")
@@ -223,7 +246,7 @@ def make(words):
 
 
 def python(words):
-    """What is wrong with a program that Python is to run: ours by its own parser, a person's own as it is."""
+    """Say what is wrong with a program that Python is to run: ours by its own parser, a user's own is taken."""
     while words and words[0] in ("-u", "-E", "-s", "-P", "-X"):
         words = words[2:] if words[0] == "-X" else words[1:]
     if not words or words[0].startswith("-"):
@@ -242,7 +265,7 @@ def python(words):
 
 @cache
 def parser(name):
-    """What parses the arguments of a program of examples/ or suites/. Most need torch; their parsers do not."""
+    """Return the parser of a program of examples/ or suites/. Most need torch; their parsers do not."""
     text = (ROOT / name).read_text(encoding="utf-8")
     tree = ast.parse(text)
     if any(isinstance(node, ast.FunctionDef) and node.name == "arguments" for node in tree.body):

@@ -1,4 +1,4 @@
-"""What a test may ask of the machine: `engine(...)`, `network`. In CI what is missing is a failure.
+"""Requirements of tests on the machine: `engine(...)`, `network`. In CI a missing one is a failure.
 
 Stages select by markers (see the Makefile): `make test` has all that is neither `slow`, `weekly` nor `faults`, with the
 engines that are there; `make test-engines` what is `slow` or needs an engine; `make faults`, `make test-all` the rest.
@@ -23,11 +23,14 @@ ROOT = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI") == "true"
 PREPARED = bool(os.environ.get("ENGINES"))  #: `make test-engines` says that it has installed the engines
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
+#: what machines of CI cannot have: those tests are skipped there, too
+ELSEWHERE = {"pyxis"}
 #: names for `engine(...)` that stand for several: what the fixtures of tests/engines need
 TOGETHER = {
     "docker daemon": ("root", "dockerd", "docker", "runc", "iptables", "slirp4netns", "unshare"),
     "slurm": ("root", "slurmctld", "slurmd", "sbatch", "munged"),
     "two hosts": ("root", "ip", "sshd", "ssh-keygen", "ssh-keyscan", "tmux", "setpriv"),
+    "far hosts": ("root", "ip"),
     "apptainer build": ("root", "apptainer", "singularity", "mksquashfs", "newuidmap"),
 }
 
@@ -63,14 +66,14 @@ def pytest_runtest_setup(item):
         reasons.append("the package index does not answer")
     if reasons:
         message = "; ".join(dict.fromkeys(reasons))
-        if IN_CI and not (item.get_closest_marker("installed") and not PREPARED):
+        if IN_CI and not ELSEWHERE & needed(item) and not (item.get_closest_marker("installed") and not PREPARED):
             pytest.fail(f"CI has to run this: {message}", pytrace=False)
         pytest.skip(message)
 
 
 @functools.cache
 def lacking(name):
-    """Why this machine cannot give a test a program, `root`, `loop mount` or `user namespaces`; None when it can."""
+    """Say why this machine cannot give a program, `root`, `loop mount` or `user namespaces`; None when it can."""
     if name == "root":
         return None if os.geteuid() == 0 else "needs root"
     if name == "loop mount":
@@ -81,6 +84,10 @@ def lacking(name):
         files = ("slurm*/mpi_pmix.so", "pmix2/lib/libpmix.so")
         there = all(any(Path("/usr/lib").glob(f"*-linux-gnu/{file}")) for file in files)
         return None if there else "Slurm has no PMIx here: libpmix-dev is missing (make test-engines installs it)"
+    if name == "pyxis":
+        sources = Path(os.environ.get("PYXIS_SOURCES", "/nonexistent"))
+        there = all((sources / each / "Makefile").is_file() for each in ("pyxis", "enroot"))
+        return None if there else "PYXIS_SOURCES names no folder with the sources of pyxis and enroot"
     if name == "user namespaces":
         unshare = shutil.which("unshare")
         works = unshare and not subprocess.run([unshare, "-Urm", "true"], capture_output=True, check=False).returncode
@@ -89,14 +96,14 @@ def lacking(name):
 
 
 def program(name):
-    """Where a program lies, or None. Debian's own comes first: a newer client elsewhere may not fit its daemon."""
+    """Return a program's path, or None. Debian's own comes first: a newer client elsewhere may not fit its daemon."""
     own = Path(sys.executable).parent  # uv comes with the requirements
     return shutil.which(name, path=f"/usr/bin:{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}:{own}")
 
 
 @functools.cache
 def index_answers():
-    """Whether pip, as configured here, finds a small package."""
+    """Return whether pip, as configured here, finds a small package."""
     pip = [sys.executable, "-m", "pip", "--no-input", "--retries=0", "--timeout=5"]
     return not subprocess.run([*pip, "index", "versions", "iniconfig"], capture_output=True, check=False).returncode
 

@@ -1,4 +1,4 @@
-"""What every stand-in server starts from: HTTP on loopback, answered by threads."""
+"""The base of every stand-in server: HTTP on loopback, answered by threads."""
 
 import dataclasses
 import threading
@@ -52,7 +52,7 @@ class Asked:
 
 
 class Answers(BaseHTTPRequestHandler):
-    """What the handlers of such servers share."""
+    """The state that the handlers of such servers share."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.compat import recipes
-from graphcrate.compat.request import BuildRequest, SourceOptions, SuiteOptions
-from graphcrate.compat.targets import MachineRequest
+from graphcrate.compat.variants import recipes
+from graphcrate.compat.variants.request import BuildRequest, SourceOptions, SuiteOptions
+from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host.progress import Progress
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.target import project_and_version
+from graphcrate.resolve.sources.target import project_and_version
 from tests import ROOT
 
 RECIPES = {path.stem: recipes.load(path) for path in sorted((ROOT / "recipes").glob("*.toml"))}
@@ -26,7 +26,7 @@ SHIPPED = [(one, variant, way) for one in RECIPES.values() for variant in one.va
 
 @contextlib.contextmanager
 def refused(kind, *words):
-    """What is done here raises an error of this kind, whose text with cause and next step has all these words."""
+    """Expect an error of this kind in the block, whose text with cause and next step has all these words."""
     with pytest.raises(kind) as caught:
         yield caught
     assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
@@ -43,20 +43,25 @@ def build_request(**options):
 
 
 def index_of(server):
-    """The environment of somebody whose package index is this server, without settings of pip and public mirrors."""
+    """The environment of a user whose package index is this server, without settings of pip and public mirrors."""
     return {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null", "WHEEL_FALLBACK": "none"}
 
 
 def public(server, monkeypatch):
-    """The environment of somebody who has set no index, where uv's own is this server, and public mirrors are asked."""
+    """The environment of a user who has set no index, where uv's own is this server, and public mirrors are asked."""
     emitted = f"--index-url {server.url('/simple')}\n"
-    monkeypatch.setattr("graphcrate.resolve.offers.emitted_indexes", lambda *_: emitted)
+    monkeypatch.setattr("graphcrate.resolve.sources.offers.emitted_indexes", lambda *_: emitted)
     return {"PIP_CONFIG_FILE": "/dev/null"}
 
 
-def place(cache, environment=None, progress=None):
-    """What inputs use of a Context."""
-    return SimpleNamespace(cache=cache, environment=environment or {}, progress=progress or Progress())
+def place(cache, environment=None, progress=None, *, without_security=False):
+    """The part of a Context that inputs use."""
+    return SimpleNamespace(
+        cache=cache,
+        environment=environment or {},
+        progress=progress or Progress(),
+        without_security=without_security,
+    )
 
 
 def file_of(name, content):

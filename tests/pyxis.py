@@ -7,6 +7,7 @@ an `srun` and an `enroot`, which run this file; it imports nothing of the projec
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
@@ -50,7 +51,7 @@ class Site:
         return f"{self.folder}/bin:{os.environ['PATH']}"
 
     def imports(self):
-        """What was imported: (node, container, image) of each time."""
+        """The imports: (node, container, image) of each."""
         record = Path(self.folder, "imports")
         return [tuple(line.split()) for line in record.read_text().splitlines()] if record.exists() else []
 
@@ -60,7 +61,7 @@ class Site:
 
 
 class StartError(Exception):
-    """What pyxis prints, line by line, where it starts no container."""
+    """The lines that pyxis prints where it starts no container."""
 
     @classmethod
     def of(cls, *lines, head=("pyxis: container start failed with error code: 1",)):
@@ -144,7 +145,7 @@ def srun(site, words):
 
 
 def task(site, words):
-    """What pyxis does in each task of a step, and then the task's command."""
+    """Do what pyxis does in each task of a step, and then run the task's command."""
     chosen, command = json.loads(words[0]), words[1:]
     job = dict(os.environ)
     try:
@@ -161,7 +162,41 @@ def task(site, words):
     inside = ["env", *(f"--unset={name}" for name in LOCALE if name not in image), *ours]
     inside += ["sh", "-c", CHDIR, "sh", chosen.get("workdir", "/"), *command]
     argv = [site.apptainer, "--silent", "exec", "--contain", *binds, (container / "image").read_text(), *inside]
-    os.execve(argv[0], argv, job)
+    if "name" in chosen:
+        os.execve(argv[0], argv, job)
+    _run_and_leave(argv, job, container)
+
+
+def _run_and_leave(argv, job, container):
+    """Run a task; the last one of the step on its node removes the container, which has no name of its own."""
+    child = subprocess.Popen(argv, env=job)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: child.send_signal(number))
+    code = child.wait()
+    with Path(container.parent, ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with (container / "ended").open("a+") as ended:
+            ended.write("x")
+            ended.seek(0)
+            last = len(ended.read()) == _tasks_here(job)
+        if last:
+            _remove(container)
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+def _tasks_here(job):
+    """Tasks of the step on this node, of `2(x3),1`."""
+    each = []
+    for part in job["SLURM_STEP_TASKS_PER_NODE"].split(","):
+        count, _, times = part.partition("(x")
+        each += [int(count)] * int(times.rstrip(")") or 1)
+    return each[int(job["SLURM_NODEID"])]
+
+
+def _remove(container):
+    for path in container.iterdir():
+        path.unlink()
+    container.rmdir()
 
 
 def _first_host(nodes):
@@ -174,7 +209,7 @@ def _container(site, chosen, job):
     scope = f"{job['SLURM_JOB_ID']}_" if site.scope == "job" else ""
     own = f"{job['SLURM_JOB_ID']}.{job['SLURM_STEP_ID']}"  # without a name it goes with the step
     node = Path(site.folder, "nodes", job["SLURMD_NODENAME"])
-    name = f"pyxis_{scope}{chosen['name']}" if "name" in chosen else f"unnamed_{own}"
+    name = f"pyxis_{scope}{chosen.get('name', own)}"
     folder = node / name
     node.mkdir(parents=True, exist_ok=True)
     with (node / ".lock").open("w") as lock:
@@ -231,9 +266,7 @@ def enroot(site, words):
         for name in names:
             if not (folder / name).is_dir():
                 sys.exit(f"[ERROR] No such file or directory: {folder / name}")
-            for path in (folder / name).iterdir():
-                path.unlink()
-            (folder / name).rmdir()
+            _remove(folder / name)
     else:
         sys.exit(f"Usage: enroot {action} [options] [--] NAME...")
 

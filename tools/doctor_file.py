@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from graphcrate.compat.programs import doctor
+from graphcrate.compat.plan.programs import doctor
 
 ROOT = Path(__file__).resolve().parent.parent
 

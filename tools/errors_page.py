@@ -1,9 +1,10 @@
-"""docs/errors.md: the errors that the doctor knows, as a person meets them, with cause and fix."""
+"""dist/docs/errors.md: the errors that the doctor knows, as a person meets them, with cause and fix."""
 
-import configparser
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from doctor.explain import read_patterns
 
 TABLE = Path(__file__).resolve().parent.parent / "doctor" / "errors.ini"
 #: escaped characters that mean themselves, as characters of no use in a message while a pattern is taken apart
@@ -16,20 +17,22 @@ The first error of an output counts, of several processes that of the one which 
 """
 
 
-def errors() -> str:
-    """Write the page, a table for each part of errors.ini."""
+def errors(text: str = "") -> str:
+    """Return the page, a table for each part of errors.ini, or of a text like it.
+
+    Raise configparser.Error or KeyError for a text with which the doctor would not start.
+    """
     head = "| it says | because | do |\n|---|---|---|\n"
-    return _HEAD + "".join(f"\n## {title}\n{head}{rows}" for title, rows in _parts())
+    parts = _parts(text or TABLE.read_text(encoding="utf-8"))
+    return _HEAD + "".join(f"\n## {title}\n{head}{rows}" for title, rows in parts)
 
 
-def _parts() -> Iterator[tuple[str, str]]:
-    text = TABLE.read_text(encoding="utf-8")
+def _parts(text: str) -> Iterator[tuple[str, str]]:
+    patterns = {pattern.id: pattern for pattern in read_patterns(text)}
     for part in re.split(r"^; (?=[\w, ]+\n\n\[)", text, flags=re.MULTILINE)[1:]:
         title, _, table = part.partition("\n")
-        parser = configparser.RawConfigParser(delimiters=("=",), comment_prefixes=(";",))
-        parser.read_string(table)
-        known = [row for row in parser.values() if "sign" in row]
-        rows = [(f"`{message(row['sign'])}`", _filled(row["cause"]), _code(_filled(row["fix"]))) for row in known]
+        known = [patterns[name] for name in re.findall(r"^\[(.+)\]$", table, re.MULTILINE)]
+        rows = [(f"`{message(row.sign)}`", _filled(row.cause), _code(_filled(row.fix))) for row in known]
         yield title[:1].upper() + title[1:], "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

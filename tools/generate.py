@@ -1,6 +1,7 @@
-"""Write what is generated: tables of docs/, the page of commands, the JSON schema of recipes, the doctor's facts.
+"""Write what is generated: tables of docs/, the JSON schema of recipes, the doctor's facts, pages of dist/docs.
 
-`make generate` (`python -m tools.generate`) rewrites them; a unit test fails when one is stale.
+`make generate` (`python -m tools.generate`) rewrites them; a unit test fails when one is stale. The long pages of
+commands, errors and attempts against the sandbox go to dist/docs, which is not in the repository.
 """
 
 import inspect
@@ -17,9 +18,11 @@ import typer
 from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.cli import main
 from graphcrate.cli.tables import gpus_of
-from graphcrate.compat import catalog, facts, glt, own, recipes, suites, toml, torch_compile
-from graphcrate.compat.identities import identities
-from graphcrate.model import errors
+from graphcrate.compat.facts import facts, glt, suites, torch_compile
+from graphcrate.compat.facts.identities import identities
+from graphcrate.compat.requirements import own
+from graphcrate.compat.variants import catalog, recipes
+from graphcrate.model import errors, toml
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.platform import SUPPORTED
 from graphcrate.model.recipe import Recipe, Variant
@@ -35,7 +38,7 @@ OTHER_CODES = {0: "done", 1: "Python itself could not start the program", 130: "
 
 def files() -> Iterator[tuple[Path, str]]:
     """Each generated file, or file with generated parts, and its text."""
-    pages = {
+    kept = {
         "docs/images.md": {
             "variants": variants(),
             "proofs": proofs(),
@@ -51,16 +54,21 @@ def files() -> Iterator[tuple[Path, str]]:
         "docs/sandbox.md": {
             "steps": table(*sandbox_page.steps()),
             "walls": table(*sandbox_page.walls()),
-            "escapes": table(*sandbox_page.escapes()),
         },
     }
-    for name, tables in pages.items():
+    for name, tables in kept.items():
         yield ROOT / name, filled((ROOT / name).read_text(encoding="utf-8"), tables)
     yield from pictures()
-    yield ROOT / "docs" / "errors.md", errors_page.errors()
-    yield ROOT / "docs" / "commands.md", commands()
     yield ROOT / "recipes" / "recipe.schema.json", json.dumps(toml.schema(Recipe), indent=2) + "\n"
     yield ROOT / "doctor" / "facts.py", doctor_facts()
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Each page that is made for readers and not kept in the repository, and its text."""
+    folder = ROOT / "dist" / "docs"
+    yield folder / "commands.md", commands()
+    yield folder / "errors.md", errors_page.errors()
+    yield folder / "escapes.md", f"# Attempts against the sandbox\n\n{table(*sandbox_page.escapes())}\n"
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -134,7 +142,7 @@ def _variant(variant: Variant, platforms: str) -> tuple[str, ...]:
 
 
 def _compiles(torch: str, variant: Variant) -> str:
-    """Whether torch.compile works, with a compiler, for the Python of a variant."""
+    """Say whether torch.compile works, with a compiler, for the Python of a variant."""
     if torch_compile.refusal(torch, variant.python):
         return f"no: Python {torch_compile.newest_python(torch)} at most"
     return "yes" if torch == "*" or torch_compile.is_offered(torch) else "none: torch 2.0 has it first"
@@ -155,7 +163,8 @@ def commands() -> str:
     """The page of commands: each with its arguments and options, from the functions that they call."""
     parts = [
         "# Commands and options\n",
-        "Of `./build.py` in a checkout, and of `graphcrate` where it is installed.\n",
+        "Of `./build.py` in a checkout, and of `graphcrate` where it is installed. "
+        "`./build.py update`, `catalog` and `lock --check` are [upkeep's](../../packages/upkeep/README.md).\n",
     ]
     known = {one.name or one.callback.__name__.rstrip("_"): one.callback for one in main.app.registered_commands}
     for name, function in sorted(known.items()):
@@ -215,7 +224,7 @@ def exit_codes() -> str:
 
 
 def settings() -> str:
-    """What make passes on, from the Makefile's own comment."""
+    """List what make passes on, from the Makefile's own comment."""
     line = re.search(r"^# Settings: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert line is not None
     return f"`{line[1]}`"
@@ -238,7 +247,7 @@ def cell(text: str) -> str:
 # --- what the doctor knows: as Python, since it runs without msgspec and tomllib --------------------------------------
 
 DOCTOR_HEAD = '''\
-"""What drivers, GPUs, builds of torch and graphlearn-torch want of each other.
+"""Requirements of drivers, GPUs, builds of torch and graphlearn-torch on each other.
 
 Written by `make generate` from graphcrate/compat/data and recipes/. Do not edit.
 """
@@ -283,5 +292,6 @@ def literal(value: Any) -> str:  # noqa: ANN401
 
 
 if __name__ == "__main__":
-    for path, text in files():
+    for path, text in (*files(), *pages()):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

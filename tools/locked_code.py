@@ -2,8 +2,8 @@
 
     python -m tools.locked_code          renews tests/unit/gpu_code_of_locked_wheels.json
 
-Wheels lie on the user's package index and are read by range requests; what the file has of the same bytes is not read
-again. A library is kept that has code, or that names one of NVIDIA's: who opens what decides whether it matters.
+Wheels are read from the user's package index by range requests; what the file has of the same bytes is not read
+again. A library is kept that has code, or that names one of NVIDIA's: its users decide whether it matters.
 """
 
 import argparse
@@ -16,18 +16,18 @@ from typing import BinaryIO
 import msgspec
 
 from graphcrate.artifacts.tree import binaries
-from graphcrate.compat import slim
-from graphcrate.compat.request import SourceOptions
+from graphcrate.compat.facts import slim
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
-from graphcrate.model.audit import GpuCode
 from graphcrate.model.errors import GraphcrateError, IntegrityError, ResolutionError
 from graphcrate.model.lock import LockedFile, decode_lock
-from graphcrate.resolve.channels import Link, local_path
-from graphcrate.resolve.offers import Sources
+from graphcrate.resolve.sources.channels import Link, local_path
+from graphcrate.resolve.sources.offers import Sources
 from tools.generate import ROOT
 from tools.measure_wheel import listed
 from tools.ranged_file import RangedFile
 from tools.wheel_contents import CHUNK
+from treeaudit.values import GpuCode
 
 MEASURED = ROOT / "tests" / "unit" / "gpu_code_of_locked_wheels.json"
 
@@ -58,7 +58,7 @@ def locked() -> dict[str, tuple[str, LockedFile]]:
 
 
 def known() -> dict[str, Wheel]:
-    """What was measured so far, by file name."""
+    """Read what was measured so far, by file name."""
     return msgspec.json.decode(MEASURED.read_bytes(), type=dict[str, Wheel]) if MEASURED.exists() else {}
 
 
@@ -81,7 +81,7 @@ def libraries(stream: BinaryIO) -> Iterator[tuple[str, Library]]:
 
 
 def link_of(sources: Sources, project: str, file: LockedFile) -> Link:
-    """Where the index has this file. Raises ResolutionError."""
+    """Return the index's link to this file. Raises ResolutionError."""
     for link in listed(sources, project):
         if link.name == file.name and link.sha256 in ("", file.sha256):
             return link

@@ -19,12 +19,12 @@ from typing import BinaryIO
 from packaging.utils import canonicalize_name
 
 from graphcrate.checks import licences as packages
-from graphcrate.compat import licences
-from graphcrate.compat.request import SourceOptions
+from graphcrate.compat.facts import licences
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, ResolutionError
 from graphcrate.model.lock import LockedFile, decode_lock
-from graphcrate.resolve.offers import Sources
+from graphcrate.resolve.sources.offers import Sources
 from tools.generate import ROOT
 from tools.locked_code import link_of, opened
 
@@ -46,7 +46,7 @@ def locked() -> dict[tuple[str, str, str], LockedFile]:
 
 
 def texts_of(stream: BinaryIO, name: str) -> Mapping[str, bytes]:
-    """What says something of licences, as it would be in an image; of an sdist its PKG-INFO."""
+    """Map the files that say something of licences, as they would be in an image; of an sdist its PKG-INFO."""
     if not name.endswith(".whl"):
         with tarfile.open(fileobj=stream) as archive:
             member = min((one for one in archive if one.name.endswith("/PKG-INFO")), key=lambda one: len(one.name))

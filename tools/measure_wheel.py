@@ -1,4 +1,4 @@
-"""Measures wheels where they lie, by range requests, and keeps what it found in graphcrate/compat/data.
+"""Measures wheels on a server, by range requests, and keeps the results in graphcrate/compat/data.
 
     python -m tools.measure_wheel torch 2.3.1               of the user's package index: one wheel, a JSON line
     python -m tools.measure_wheel torch --from 1.13.0 --update      all releases since; rewrites torch.toml
@@ -21,21 +21,21 @@ import msgspec
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from graphcrate.compat import facts
-from graphcrate.compat.request import SourceOptions
+from graphcrate.compat.facts import facts
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.platform import DEFAULT, SUPPORTED, Platform, platform_named
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.channels import Link
-from graphcrate.resolve.offers import Offers, Sources
-from graphcrate.resolve.target import project_and_version
+from graphcrate.resolve.sources.channels import Link
+from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources.target import project_and_version
 from tools.ranged_file import RangedFile
 from tools.torch_facts import EACH, PORTED, TORCH, build_of, ported_written, written
 from tools.wheel_contents import Measurement, measure
 
 if TYPE_CHECKING:
-    from graphcrate.compat.facts import TorchBuild
+    from graphcrate.compat.facts.facts import TorchBuild
 
 SMALL = 32 << 20  #: packed bytes
 #: The Python whose wheel stands for a release: what an image of ours would take, else the nearest.
@@ -59,7 +59,7 @@ def offered(sources: Sources, project: str, platform: Platform) -> Iterator[Link
 
 
 def chosen(links: Iterable[Link], versions: list[str], since: str, *, every: bool) -> list[Link]:
-    """One wheel of each wanted release, oldest first; or `every` one."""
+    """One wheel of each release asked for, oldest first; or `every` one."""
     by_version: dict[Version, list[Link]] = {}
     for link in links:
         found = project_and_version(link.name)
@@ -80,7 +80,7 @@ def preference(link: Link) -> tuple[int, int]:
 
 
 def measured(what: Link | Path, sources: Sources, most: int | None) -> tuple[Measurement, int]:
-    """What a wheel tells, and how many bytes came over the network for it."""
+    """Measure a wheel, and count the bytes that came over the network for it."""
     if isinstance(what, Path):
         with what.open("rb") as stream:
             return measure(stream, what.name, most=most), 0

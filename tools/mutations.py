@@ -46,7 +46,7 @@ def read(path: Path) -> tuple[Mutation, ...]:
 
 
 def fault(row: Mutation, root: Path) -> str:
-    """Why a row says nothing about the code below `root`; empty where it fits."""
+    """Explain why a row does not fit the code below `root`; empty where it fits."""
     path = root / row.file
     times = path.read_text(encoding="utf-8").count(row.old) if path.is_file() else 0
     if times != 1:

@@ -5,15 +5,16 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from graphcrate.compat import catalog, facts
-from graphcrate.compat.support import MARKS, Mark, support
+from graphcrate.compat.facts import facts
+from graphcrate.compat.variants import catalog
+from graphcrate.compat.variants.support import MARKS, Mark, support
 from graphcrate.host.context import Context
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.words import listed, size
@@ -71,7 +72,7 @@ def _drawn(name: str, width: int, height: int, label: str, **values: object) -> 
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"size": size, "stretched": _stretched}
+    environment.filters |= {"size": size, "stretched": _stretched, "few": _few}
     environment.globals["paint"] = _paint
     sizes = {"width": width, "height": height, "label": label}
     text = environment.get_template(f"{name}.svg").render(**sizes, **values, dark=_DARK) + "\n"
@@ -107,14 +108,13 @@ def _boxes(lock: dict[str, Any], height: int) -> list[tuple[Box, str]]:
 
 
 def _report(lock: dict[str, Any]) -> dict[str, object]:
-    """What report.html says of the image that proved this lock."""
+    """Read report.html of the image that proved this lock."""
     proof = decode_proof((ROOT / "images/pyg/cu118/compatible.proof.json").read_bytes())
     versions = {one["name"]: one["version"] for one in lock["packages"]}
     chips = [("torch", versions["torch"]), ("CUDA", proof.cuda), ("PyG", versions["torch-geometric"])]
     gpus = []
     for capability, models in facts.models_by_capability().items():
-        named = ", ".join(models[:2]).replace("_", " ") + (" …" if models[2:] else "")
-        gpus.append((capability.replace(".", ""), named, proof.gpus[capability]))
+        gpus.append((capability.replace(".", ""), _few(models), proof.gpus[capability]))
     suites = listed([one.suite for one in proof.suites])
     return {
         "proof": proof,
@@ -124,6 +124,16 @@ def _report(lock: dict[str, Any]) -> dict[str, object]:
         "checked": f"{proof.binaries} programs and libraries, {proof.warnings or 'no'} warnings",
         "boxes": _boxes(lock, 160),
     }
+
+
+#: characters that fit beside a compute capability
+_WIDEST_NAMES = 18
+
+
+def _few(models: Sequence[str]) -> str:
+    """The first two of the GPUs of a compute capability: a picture does not change with each one that comes."""
+    two = ", ".join(models[:2]).replace("_", " ")
+    return f"{two if len(two) <= _WIDEST_NAMES else models[0].replace('_', ' ')} …"
 
 
 def _speed() -> list[tuple[str, list[tuple[str, float, bool]]]]:

@@ -1,4 +1,4 @@
-"""Makes the project's own environment: `.venv` with pinned, hashed requirements.
+"""Makes the project's own environment: `.venv` with pinned, hashed requirements and the libraries of packages/.
 
 Words on the command line: `run` (what graphcrate needs), `dev` (that, linters and tests).
 Each leaves a stamp in `.venv`, so that a second `make` does not start this program. All messages go to stderr.
@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 UNFINISHED = VENV / "unfinished"  #: exists while requirements are being installed
+#: in `.venv`: where the libraries of packages/ are, relative to itself, so that worktrees that share it find their own
+PACKAGES = "graphcrate-packages.pth"
 REQUIREMENTS = {"run": ROOT / "requirements.txt", "dev": ROOT / "requirements-dev.txt"}
 EXACTLY = ("--quiet", "--no-deps", "--require-hashes", "--requirement")
 #: pip's settings about where files come from, and uv's variables for them
@@ -109,6 +111,7 @@ def prepare_venv(kind: str) -> None:
     stamp = VENV / f"ready-{kind}"
     fresh = not usable()
     if not fresh and stamp.is_file() and stamp.read_text() == checksum(kind):
+        add_packages()
         stamp.touch()
         return
     say(f"installing what {REQUIREMENTS[kind].name} pins into .venv (once, less than a minute on a usual connection)")
@@ -127,8 +130,19 @@ def prepare_venv(kind: str) -> None:
         else:
             UNFINISHED.unlink(missing_ok=True)  # pip puts back what it could not replace
         raise
+    add_packages()
     for ready in (kind, "run"):  # `dev` holds what `run` needs at the same versions
         (VENV / f"ready-{ready}").write_text(checksum(ready))
+
+
+def add_packages() -> None:
+    """Let the environment import the libraries of packages/ as if they were installed in it."""
+    up = "../" * 4  # from .venv/lib/python3.11/site-packages
+    lines = "".join(f"{up}{folder.relative_to(ROOT)}\n" for folder in sorted(ROOT.glob("packages/*/src")))
+    for site in VENV.glob("lib/python*/site-packages"):
+        path = site / PACKAGES
+        if not path.is_file() or path.read_text() != lines:
+            path.write_text(lines)
 
 
 def checksum(kind: str) -> str:
@@ -137,7 +151,7 @@ def checksum(kind: str) -> str:
 
 
 def usable() -> bool:
-    """Whether `.venv` is whole and the interpreter that made it still runs."""
+    """Return whether `.venv` is whole and the interpreter that made it still runs."""
     found = [str(PYTHON), "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('pip'))"]
     return PYTHON.exists() and not UNFINISHED.exists() and not quiet(found).returncode
 
@@ -187,7 +201,7 @@ def install(requirements: Path) -> None:
 
 
 def install_by_uv(pip: Sequence[str], requirements: Path, environment: dict[str, str]) -> bool:
-    """Whether the uv that the requirements pin, installed by pip, has installed them all."""
+    """Return whether the uv that the requirements pin, installed by pip, has installed them all."""
     pinned = re.search(r"^uv==(?:.*\\\n)*.*$", requirements.read_text(), re.MULTILINE)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as only_uv:
         only_uv.write(pinned[0] if pinned else "")

@@ -1,11 +1,11 @@
-"""The tables of docs/sandbox.md: steps and walls from the code, what attackers got from tests/engines/escapes.json."""
+"""Tables on the sandbox: steps and walls from the code, what attackers got from tests/engines/escapes.json."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from graphcrate.host.steps import Step
-from graphcrate.host.walls import WALLS
+from graphcrate.host.sandbox.steps import Step
+from graphcrate.host.sandbox.walls import WALLS
 
 RESULTS = Path(__file__).resolve().parent.parent / "tests" / "engines" / "escapes.json"
 #: column → where it was tried

@@ -27,15 +27,17 @@ from graphcrate.assembly import pipeline, planned, with_engine
 from graphcrate.assembly.extensions import Compiling
 from graphcrate.assembly.job import BuildJob
 from graphcrate.cli.requests import build_request
-from graphcrate.compat.explain import select_variant
-from graphcrate.compat.planning import ADDED_SOURCES
-from graphcrate.compat.targets import MachineRequest
-from graphcrate.host import sandbox, settings
-from graphcrate.host.atomic import write_file
-from graphcrate.host.cache import Cache
+from graphcrate.compat.failures import importing
+from graphcrate.compat.plan.planning import ADDED_SOURCES
+from graphcrate.compat.variants.explain import select_variant
+from graphcrate.compat.variants.targets import MachineRequest
+from graphcrate.host import settings
 from graphcrate.host.context import Context
-from graphcrate.host.hashing import sha256_of
-from graphcrate.host.steps import Step
+from graphcrate.host.disk.atomic import write_file
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.hashing import sha256_of
+from graphcrate.host.sandbox import sandbox
+from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.extensions import CompileJob
 from graphcrate.inputs.extensions.compile import make_venv, provide, unpack_wheel
 from graphcrate.model.command import setting
@@ -43,8 +45,7 @@ from graphcrate.model.errors import BuildError, GraphcrateError
 from graphcrate.model.lock import Lock, LockedFile, LockedPackage
 from graphcrate.model.plan import VENV, CompileStep
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import base as bases
-from graphcrate.smoke import own as own_tests
+from graphcrate.resolve.stack import base as bases
 from tools.tables import filled
 from tools.typed import Message, Typed, advised
 
@@ -84,7 +85,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a package: `typed` last, after these messages. `version` empty: it failed."""
+    """A package's result: `typed` last, after these messages. `version` empty: it failed."""
 
     package: str
     typed: Typed
@@ -113,7 +114,7 @@ def read_list() -> tuple[Source, ...]:
 
 
 def read_ledger() -> dict[str, Result]:
-    """What came of each package so far, by name."""
+    """Read each package's result so far, by name."""
     known = msgspec.json.decode(LEDGER.read_bytes(), type=tuple[Result, ...]) if LEDGER.is_file() else ()
     return {result.package: result for result in known}
 
@@ -245,11 +246,17 @@ def _use(source: Source, typed: Typed, job: CompileJob, lock: Lock, wheels: Sequ
 
 
 def remedied(name: str, typed: Typed, raised: str, python: str) -> str:
-    """What to type where a package's import raises this, as the smoke test of an image has it; empty: nobody knows."""
-    remedy = own_tests.remedy(name, raised, python)
-    if ask := remedy.get(own_tests.ASK, ""):
-        return setting(with_=f"{typed.with_} {ask}").both()
-    return setting(apt=remedy[own_tests.APT]).both() if remedy else ""
+    """Return what to type where a package's import raises this, as the smoke test of an image has it.
+
+    Empty: unknown.
+    """
+    remedy = importing.remedy(name, raised, python)
+    if remedy is None:
+        return ""
+    option, package = remedy
+    return setting(
+        with_=f"{typed.with_} {package}" if option == "with_" else "", apt=package if option == "apt" else ""
+    ).both()
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat import facts
-from graphcrate.compat.facts import TorchBuild
-from graphcrate.compat.packages import of_feature
+from graphcrate.compat.facts import facts
+from graphcrate.compat.facts.facts import TorchBuild
+from graphcrate.compat.facts.packages import of_feature
 from graphcrate.model.errors import IntegrityError
 from tools.generate import ROOT
 from tools.wheel_contents import Measurement
@@ -30,8 +30,8 @@ HEAD = """\
 # measured: read from the bytes of the wheel that `source` names. `by` says how the architectures were found: in the fat
 # binaries of each library, or in the list that torch.cuda.get_arch_list() shows; then `glibc` and `glibcxx` are those
 # of its libraries of less than 32 MB. `sm` and `ptx`: what every library has, in at least half of its parts, for lack
-# of which the audit fails an image (compat/gpu_code.py); `some`: what fewer have. `features`: all that a library of one
-# feature has (features.toml), where a GPU that the feature is for has code in the others and none in it.
+# of which the audit fails an image (compat/facts/gpu_code.py); `some`: what fewer have. `features`: all that a library
+# of one feature has (features.toml), where a GPU that the feature is for has code in the others and none in it.
 # `compile_python`: the newest Python for which torch.compile works, as torch/_dynamo/eval_frame.py says it.
 # documented: PyTorch's release notes and build scripts.
 """
@@ -93,7 +93,7 @@ def build_of(found: Measurement) -> TorchBuild:
 
 
 def _lacks(stem: str, has: Collection[str], sm: Collection[str]) -> bool:
-    """Whether a GPU that a feature is made for runs torch without it."""
+    """Return whether a GPU that a feature is made for runs torch without it."""
     only = of_feature(stem)
     since = only.since if only else "0"
     capabilities = (one for one in facts.all_gpus().values() if not facts.is_older(one, since))

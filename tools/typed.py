@@ -1,4 +1,4 @@
-"""What is typed for a package, what a request that failed said, and what to type by that: for lists of packages tried.
+"""Commands for packages: what is typed, what a request that failed said, and what to type by that.
 
 `source_packages` and `wanted_packages` keep both in their ledgers.
 """
@@ -18,7 +18,7 @@ _OPTIONS = (
 
 
 class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a person types: `make image STACK=… CUDA=… GPU=… WITH="…" APT="…" BUILD_APT="…"`."""
+    """A command of a person: `make image STACK=… CUDA=… GPU=… WITH="…" APT="…" BUILD_APT="…"`."""
 
     stack: str = ""  #: empty: that of the list
     cuda: str = "11.8"
@@ -33,14 +33,14 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return ["--cuda", self.cuda, *(word for name, text in pairs if text for word in (name, text))]
 
     def shown(self) -> str:
-        """How make takes it, without the version of CUDA where the stack is the list's."""
+        """The form that make takes, without the version of CUDA where the stack is the list's."""
         options = (("GPU", self.gpu), ("WITH", self.with_), ("APT", self.apt), ("BUILD_APT", self.build_apt))
         pairs = ((("STACK", self.stack), ("CUDA", self.cuda)) if self.stack else ()) + options
         return " ".join(f'{name}="{text}"' if " " in text else f"{name}={text}" for name, text in pairs if text)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a request that failed said."""
+    """The message of a request that failed."""
 
     typed: Typed
     exit_code: int
@@ -50,7 +50,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def advised(said: Message, own: str) -> Typed:
-    """What to type by a message; what was typed where it names nothing as it has to be typed.
+    """Return what to type by a message; what was typed where it names nothing as it has to be typed.
 
     `own`: the stack of the list, which is not typed.
     """

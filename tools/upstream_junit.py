@@ -1,4 +1,4 @@
-"""What a run of pytest came to: its JUnit XML, written by tests of others, judged by the list's expected failures."""
+"""A run of pytest: its JUnit XML, written by tests of others, judged by the list's expected failures."""
 
 import collections
 import re
@@ -35,7 +35,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a suite."""
+    """A suite's verdict."""
 
     passed: int
     expected: tuple[Failure, ...] = ()
@@ -49,7 +49,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing fails but what may."""
+        """Return whether nothing fails but what may."""
         return not (self.failed or self.outdated or self.problem)
 
 

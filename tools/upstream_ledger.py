@@ -1,4 +1,4 @@
-"""What came of upstream's suites in the images of committed locks: tools/upstream_suites.json, and the table of it."""
+"""Results of upstream's suites in the images of committed locks: tools/upstream_suites.json, and the table of it."""
 
 import collections
 import hashlib
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat.addresses import cuda_label
-from graphcrate.host.atomic import write_file
+from graphcrate.compat.facts.addresses import cuda_label
+from graphcrate.host.disk.atomic import write_file
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import UpstreamSuite
 from tools.upstream_junit import Verdict
@@ -26,7 +26,7 @@ MEANINGS = {
 
 
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a suite. `commit`: of the tests."""
+    """A suite's result. `commit`: of the tests."""
 
     suite: str
     version: str
@@ -69,7 +69,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def read_ledger(path: Path = LEDGER) -> dict[tuple[str, str, str, tuple[str, ...]], Entry]:
-    """What is known of each image. Raises what msgspec raises for one that is malformed."""
+    """Read what is known of each image. Raises what msgspec raises for one that is malformed."""
     entries = msgspec.json.decode(path.read_bytes(), type=tuple[Entry, ...]) if path.is_file() else ()
     return {entry.key: entry for entry in entries}
 
@@ -98,7 +98,7 @@ def lock_of(stack: str, cuda: str, candidate: str) -> str:
 
 
 def shown(suite: Suite, result: SuiteResult) -> UpstreamSuite:
-    """What the image's report has of it."""
+    """Return the form that the image's report has of it."""
     return UpstreamSuite(
         title=suite.title, version=result.version, passed=result.passed, ran=result.ran, what=suite.what
     )
@@ -131,7 +131,7 @@ def table() -> str:
 
 
 def _others(entry: Entry) -> str:
-    """Why the others fail."""
+    """The reasons why the others fail."""
     kinds = collections.Counter[str]()
     for result in entry.suites:
         kinds.update(result.expected)

@@ -36,11 +36,11 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         requirements(self.holds)
 
     def matches(self, test: str, message: str = "") -> bool:
-        """Whether a test is one of these, and a failure with this message; empty: it passed."""
+        """Return whether a test is one of these, and a failure with this message; empty: it passed."""
         return any(pattern(text).fullmatch(test) for text in self.tests) and (not message or self.says in message)
 
     def applies(self, versions: Mapping[str, str]) -> bool:
-        """Whether it holds for an image with these packages, `python` among them."""
+        """Return whether it holds for an image with these packages, `python` among them."""
         return all(_has(versions, requirement) for requirement in requirements(self.holds))
 
 
@@ -75,7 +75,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def label(self) -> str:
-        """How tables name it: "PyG", "PyG examples"."""
+        """Its name in tables: "PyG", "PyG examples"."""
         return self.title if self.what == "tests" else f"{self.title} {self.what}"
 
     def what_pytest_gets(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def requirements(text: str) -> tuple[Requirement, ...]:
 
 
 def _has(versions: Mapping[str, str], requirement: Requirement) -> bool:
-    """Whether an image has a package in this version; 2.0.1+cu118 is 2.0.1."""
+    """Return whether an image has a package in this version; 2.0.1+cu118 is 2.0.1."""
     try:
         version = Version(versions.get(canonicalize_name(requirement.name), ""))
     except InvalidVersion:

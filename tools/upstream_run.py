@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.host import settings
-from graphcrate.host.atomic import write_file
-from graphcrate.host.cache import remove_tree
+from graphcrate.host.disk.atomic import write_file
+from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.memory import free_memory
 from graphcrate.model.errors import GraphcrateError, SmokeError
 from graphcrate.model.report import BuildReport
@@ -39,7 +39,7 @@ _FORMAT = 1  #: of what is kept of a run
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What made a result: another one of these makes another result."""
+    """The inputs of a result: another one of these makes another result."""
 
     digest: str  #: of the image with pytest
     suite: str
@@ -78,7 +78,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a suite. `error`: why it did not run."""
+    """A suite's result. `error`: why it did not run."""
 
     suite: Suite
     version: str
@@ -101,7 +101,7 @@ def say(line: str) -> None:
 
 
 def command(suite: Suite, tests: Sequence[str]) -> tuple[str, ...]:
-    """What runs tests of a suite, but for the number of workers, which changes no result."""
+    """Return the command for tests of a suite, but for the number of workers, which changes no result."""
     return (
         *("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", SEED.stem),
         "--continue-on-collection-errors",
@@ -111,7 +111,7 @@ def command(suite: Suite, tests: Sequence[str]) -> tuple[str, ...]:
 
 
 def workers(suite: Suite) -> int:
-    """How many processes run tests of a suite at once."""
+    """The number of processes that run tests of a suite at once."""
     room = min(len(os.sched_getaffinity(0)), free_memory() // _MEMORY, _MOST_WORKERS)
     return max(1, min(room, suite.workers or room))
 
@@ -264,7 +264,7 @@ class Running:
 
 
 def share_of(log: Path) -> str:
-    """How far pytest says that it is."""
+    """The share that pytest says it has done."""
     shares = re.findall(r"\[ *(\d+)%\]", log.read_text(encoding="utf-8", errors="replace"))
     return f"{shares[-1]} %" if shares else "0 %"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.host import settings
-from graphcrate.host.cache import remove_tree
+from graphcrate.host.disk.trees import remove_tree
 from graphcrate.model.errors import GraphcrateError, HostError, IntegrityError, NetworkError, UsageError
 from tools.upstream_list import Suite
 
@@ -23,7 +23,7 @@ _GITHUB = "https://github.com"
 
 @dataclass(frozen=True)
 class Sources:
-    """Where tests come from. `given`: the user's folder (`UPSTREAM=`); `kept`: where clones stay."""
+    """Sources of tests. `given`: the user's folder (`UPSTREAM=`); `kept`: where clones stay."""
 
     given: Path | None
     kept: Path

@@ -22,8 +22,9 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.artifacts.reports import UPSTREAM, read_report, read_upstream
 from graphcrate.cli.exit import exiting
-from graphcrate.host import gpu, settings
-from graphcrate.host.atomic import write_file
+from graphcrate.host import settings
+from graphcrate.host.disk.atomic import write_file
+from graphcrate.host.sandbox import gpu
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import BuildReport, UpstreamResults
@@ -94,7 +95,7 @@ def table(results: Sequence[Result]) -> list[str]:
 
 
 def details(results: Sequence[Result]) -> list[str]:
-    """What failed, with reasons; what has to be looked at comes last."""
+    """List what failed, with reasons; what has to be looked at comes last."""
     lines = list[str]()
     for title, known in ((result.suite.label, result.verdict) for result in results if result.verdict):
         reasons = dict.fromkeys((failure.kind, failure.reason) for failure in known.expected)
@@ -155,7 +156,7 @@ def show(results: Sequence[Result], taken: Image, output: Path, *, above: bool) 
 
 
 def device() -> str:
-    """What tests compute on here."""
+    """Name the device that tests compute on here."""
     return gpu.device(settings.environment(), on_gpu=gpu.is_here())
 
 

@@ -1,8 +1,8 @@
-"""Try the packages that people want beside PyG, for real, and show what came of it: `make packages`.
+"""Try the packages that people use beside PyG, for real, and show the results: `make packages`.
 
     python -m tools.wanted_packages [NAME …] [--plan] [--again] [--disk 40GB] [--output FOLDER]
 
-Which, who wants them, what is typed and what has to run in the image: tools/wanted_packages.toml. Each is added to the
+The packages, their users, what is typed and what has to run: tools/wanted_packages.toml. Each is added to the
 stack's image as a person would, built, audited and imported; then its `use` runs inside. Where a message names what to
 type (`APT=`, `WITH=`, `CUDA=`), that is typed. What came of it is noted in tools/wanted_packages.json after each, so
 the same command goes on where it stopped; what passed is tried again with `--again` alone. The tables of
@@ -23,10 +23,11 @@ import msgspec
 
 from graphcrate.artifacts.locate import read_report
 from graphcrate.cli.options import bytes_of
-from graphcrate.host import cleaning, settings
-from graphcrate.host.atomic import write_file
-from graphcrate.host.cache import remove_tree
+from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.host.disk import cleaning
+from graphcrate.host.disk.atomic import write_file
+from graphcrate.host.disk.trees import remove_tree
 from graphcrate.model.errors import DiskFullError, GraphcrateError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.lock_proof import decode_proof
@@ -48,7 +49,7 @@ LIMIT, LATE = 2400, 124  #: seconds of a command, and its exit code where they w
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a public project names in one of its files."""
+    """Packages that a public project names in one of its files."""
 
     repository: str
     file: str
@@ -75,7 +76,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a package: `typed` last, after these messages. `digest` empty: it failed."""
+    """A package's result: `typed` last, after these messages. `digest` empty: it failed."""
 
     package: str
     typed: Typed
@@ -98,13 +99,13 @@ def read_list() -> Listed:
 
 
 def read_ledger() -> dict[str, Result]:
-    """What came of each package so far, by name."""
+    """Read each package's result so far, by name."""
     known = msgspec.json.decode(LEDGER.read_bytes(), type=tuple[Result, ...]) if LEDGER.is_file() else ()
     return {one.package: one for one in known}
 
 
 def counts(listed: Listed) -> dict[str, int]:
-    """How many projects name a package that is not in every image, those that most name first."""
+    """Count the projects that name a package that is not in every image, most often named first."""
     there, own = listed.there.split(), listed.project[0].names.split()
     found = collections.Counter(
         name for project in listed.project for name in set(project.names.split()) if name not in there
@@ -113,7 +114,7 @@ def counts(listed: Listed) -> dict[str, int]:
 
 
 def wanted(listed: Listed) -> list[str]:
-    """The names that most projects want."""
+    """The names that most projects have."""
     return list(counts(listed))[:WANTED]
 
 
@@ -169,7 +170,7 @@ class Trials:
         return process.returncode, out, told
 
     def plan(self, package: Package) -> str:
-        """What a plan of the first try says: what is added, or why not."""
+        """Return the line of the first try's plan: what is added, or why not."""
         typed = typed_for(package, package.tries[0])
         code, out, told = self.call(["image", STACK, *typed.words(), "--plan"])
         added = [line.strip() for line in out.splitlines() if re.match(r"  (added|already) ", line)]
@@ -260,7 +261,7 @@ class Trials:
 
 
 def typed_for(package: Package, one: Typed) -> Typed:
-    """What is typed in a try: its own words, else the package's name."""
+    """Return what is typed in a try: its own words, else the package's name."""
     return one if one.with_ else msgspec.structs.replace(one, with_=package.name)
 
 
@@ -294,7 +295,7 @@ def tables() -> dict[str, str]:
 
 
 def address(project: Project) -> str:
-    """Where a project's file is, of the commit that was read."""
+    """The address of a project's file, of the commit that was read."""
     return f"https://github.com/{project.repository}/blob/{project.commit}/{project.file}"
 
 

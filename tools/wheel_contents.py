@@ -1,4 +1,4 @@
-"""What a wheel's bytes tell of where it runs: CUDA, GPU architectures, C++ ABI, glibc, what it wants installed.
+"""Facts in a wheel's bytes about where it runs: CUDA, GPU architectures, C++ ABI, glibc, what it requires.
 
 Reads any seekable stream, so that a wheel on a server need not be fetched whole. A deflated library cannot be read at
 random: it is unpacked to a nameless file, piece by piece. Large ones may be left out; for torch's architectures there
@@ -19,12 +19,13 @@ from typing import BinaryIO
 import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.artifacts.formats import elf, fatbin
-from graphcrate.artifacts.formats.elf import Elf
-from graphcrate.compat import facts, gpu_code
-from graphcrate.compat.packages import of_feature
-from graphcrate.model.audit import GpuCode
+from graphcrate.artifacts.formats.translated import integrity_errors
+from graphcrate.compat.facts import facts, gpu_code
+from graphcrate.compat.facts.packages import of_feature
 from graphcrate.model.errors import IntegrityError
+from treeaudit import elf, fatbin
+from treeaudit.elf import Elf
+from treeaudit.values import GpuCode
 
 CHUNK = 1 << 20
 _LARGEST = 8 << 30  #: bytes of a library; the largest seen has 2
@@ -146,7 +147,7 @@ def _metadata(archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo], name: 
 
 
 def _cuda(archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo], name: str) -> str:
-    """What torch/version.py says."""
+    """Read torch/version.py."""
     for info in infos:
         if info.filename == "torch/version.py" and (found := _CUDA.search(_text(archive, info, name))):
             return found[1] or "cpu"
@@ -173,13 +174,14 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, wheel: str) -> _Seen:
             if info.filename.endswith("libtorch_python.so") and (found := _LIST.search(before + chunk)):
                 told = tuple(found[1].decode().split())
             before = chunk[-1024:]
-        found_elf = elf.read_stream(file, name)
-        extent = found_elf.fat_binaries
-        return _Seen(found_elf, fatbin.usual(fatbin.read(file, extent, name) if extent else []), told)
+        with integrity_errors():
+            found_elf = elf.read_stream(file, name)
+            extent = found_elf.fat_binaries
+            return _Seen(found_elf, fatbin.usual(fatbin.read(file, extent, name) if extent else []), told)
 
 
 def _string_abi(seen: dict[str, _Seen]) -> bool | None:
-    """Whether std::string has the new form. libc10.so tells it of torch; of others what they refer to does."""
+    """Tell whether std::string has the new form. libc10.so tells it of torch; of others what they refer to does."""
     core = next((one for path, one in seen.items() if path.endswith("/libc10.so")), None)
     if core is not None:
         return elf.string_forms(name for name in core.elf.binary.exports if name.startswith("_ZN3c10"))[1]

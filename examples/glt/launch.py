@@ -66,7 +66,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def command(config: Config, host: Host, options: argparse.Namespace) -> list[str]:
-    """What is run on a host."""
+    """Return the command that is run on a host."""
     told = ["--dataset", host.dataset, f"--num_nodes={len(config.hosts)}", f"--node_rank={host.rank}"]
     told += [f"--master_addr={options.master_addr or config.hosts[0].address}"]
     told += [f"--{name}={options.master_port + place}" for place, name in enumerate(PORTS)]
@@ -157,7 +157,7 @@ class Following:
         self._stopping = threading.Event()
 
     def to_the_end(self) -> None:
-        """Raises Fault that names who failed; whatever happens, nothing runs on any host afterwards."""
+        """Raises Fault that names who failed; in any case nothing runs on any host afterwards."""
         self.proof.enter("following all hosts", Layer.NETWORK)
         threads = [threading.Thread(target=self._listen, args=(each,), daemon=True) for each in self.machines]
         for thread in threads:

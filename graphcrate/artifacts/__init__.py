@@ -1,1 +1,1 @@
-"""Any image, whatever its form: located by what a user types, opened as a tree, compared, converted."""
+"""Images of any form: located by what a user types, opened as a tree, compared, converted."""

@@ -5,7 +5,6 @@ import datetime
 import hashlib
 import os
 import re
-import shlex
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,25 +12,28 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from graphcrate.artifacts.formats import docker_archive, packed, runtime_files, sif, squashfs_writer
+from graphcrate.artifacts.formats import docker_archive, packed, runtime_files
 from graphcrate.artifacts.formats.merged import Addition, check_digest, with_additions
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.artifacts.formats.squashfs import Squashfs
+from graphcrate.artifacts.formats.translated import layout_errors
 from graphcrate.artifacts.locate import find_image
-from graphcrate.compat import facts
-from graphcrate.compat.facts import numbers
+from graphcrate.compat.facts import facts
+from graphcrate.compat.facts.facts import numbers
 from graphcrate.host import settings
-from graphcrate.host.atomic import check_link, check_writable, link, writing
-from graphcrate.host.cache import require_room
 from graphcrate.host.context import Context
+from graphcrate.host.disk.atomic import check_link, check_writable, link, writing
+from graphcrate.host.disk.cache import require_room
 from graphcrate.host.parallel import parallel
-from graphcrate.model.command import command, setting
-from graphcrate.model.compression import Compression
+from graphcrate.model.command import command, for_shell, setting
 from graphcrate.model.errors import HostError, LayoutError, UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.validate import inspect_layer
+from sifsquash import sif, writer
+from sifsquash.packer import BLOCKS, LEVELS
+from sifsquash.squashfs import Squashfs
+from sifsquash.values import Compression
 
 ResultForm = Literal["sif", "sqsh", "docker", "rootfs", "oci-archive"]
 #: Names of the results, after the image's.
@@ -68,7 +70,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Converted(msgspec.Struct, frozen=True, kw_only=True):
-    """The result. `size` in bytes, of a folder that of its layers' tars; `sha256` in hex, empty where nobody asked."""
+    """The result. `size` in bytes, of a folder that of its layers' tars; `sha256` in hex, empty unless asked for."""
 
     path: str
     form: ResultForm
@@ -92,7 +94,7 @@ class _Job(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What the result says it was made from."""
+        """Return the title under which the result names its source."""
         tag = f":{self.layout.tag}" if self.layout.tag else ""
         return f"{self.name}{tag}@{self.layout.digest}"
 
@@ -102,7 +104,7 @@ class _Job(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """What a writer has to say of its result. `size` None: that of the file."""
+    """A writer's facts about its result. `size` None: that of the file."""
 
     compression: str = ""
     unchanged: bool = False
@@ -123,7 +125,7 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
         raise UsageError(
             f"there is no folder {folder}",
             cause="A name that is misspelt would fill a disk that nobody meant.",
-            next_step=f"mkdir -p {shlex.quote(str(folder))}    and the same command again",
+            next_step=f"mkdir -p {for_shell(folder)}    and the same command again",
         )
     if request.link is not None:
         check_link(request.link)
@@ -149,9 +151,9 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
 
 
 def is_of(path: Path, digest: str) -> bool:
-    """Whether a SIF or a squashfs says that it was made of the layout of this digest, in whatever compression."""
+    """Return whether a SIF or a squashfs, in any compression, names the layout of this digest as its source."""
     encoded = digest.encode()
-    with contextlib.suppress(OSError, LayoutError):
+    with contextlib.suppress(OSError, LayoutError), layout_errors():
         with path.open("rb") as file:
             head = file.read(_FRONT)
         if sif.is_sif(head):
@@ -190,13 +192,13 @@ def _refuse_existing(job: _Job) -> None:
         raise UsageError(
             f"{job.target} is a folder that is there already",
             cause="Folders are never replaced, not by --force either.",
-            next_step=f"rm -r {job.target}    or name another place: --output PATH",
+            next_step=f"rm -r {for_shell(job.target)}    or name another place: --output PATH",
         )
     check_writable(job.target.parent)  # now, and not after a minute of compressing
     if os.path.lexists(job.target) and not job.request.force:
         raise UsageError(
             f"{job.target} exists already",
-            cause="It is not what this conversion would write, or nothing tells whether it is.",
+            cause="It was made from another image, or does not say from which.",
             next_step="--force replaces it; --output PATH writes elsewhere",
         )
 
@@ -220,7 +222,8 @@ def _sif(job: _Job) -> _Written:
     offset = sif.partition_offset(blobs)
 
     def front(size: int) -> bytes:
-        return sif.front(blobs, size, job.layout.config.architecture, identity, job.created)
+        with layout_errors():
+            return sif.front(blobs, size, job.layout.config.architecture, identity, job.created)
 
     front(0)  # refuses what cannot be before the work begins
     if _is_same(job.target, offset, front):
@@ -232,12 +235,12 @@ def _sif(job: _Job) -> _Written:
 
 
 def _way(compression: Compression) -> str:
-    """What a squashfs's bytes depend on besides the layout, so that one that is there tells how it was made."""
-    return f"{compression} {packed.LEVELS[compression]} {packed.BLOCKS[compression]} {packed.FORMAT}"
+    """Return what a squashfs's bytes depend on besides the layout, so that one that is there tells how it was made."""
+    return f"{compression} {LEVELS[compression]} {BLOCKS[compression]} {packed.FORMAT}"
 
 
 def _provenance(job: _Job, compression: Compression) -> str:
-    """What a squashfs for enroot says that it was made from, and how."""
+    """Return the line in which a squashfs for enroot names its source and how it was packed."""
     return f"oci:{job.title} ({_way(compression)})"
 
 
@@ -264,11 +267,11 @@ def _sqsh(job: _Job) -> _Written:
 
 
 def _is_same_sqsh(job: _Job, compression: Compression) -> bool:
-    """Whether a whole squashfs is there whose start script names this image, and the way that it is made in now."""
+    """Return whether a whole squashfs is there whose start script names this image and today's way of making it."""
     provenance = _provenance(job, compression)
     script = runtime_files.enroot_rc(job.layout.config, provenance).encode("utf-8", "surrogateescape")
-    with contextlib.suppress(OSError, LayoutError), Squashfs(job.target) as image:
-        padded = image.size + -image.size % squashfs_writer.ALIGNMENT
+    with contextlib.suppress(OSError, LayoutError), layout_errors(), Squashfs(job.target) as image:
+        padded = image.size + -image.size % writer.ALIGNMENT
         if image.compression == compression and job.target.stat().st_size == padded:
             scripts = (content for path, _, content in image.entries() if path == "/etc/rc" and content)
             return any(b"".join(image.chunks(content)) == script for content in scripts)
@@ -276,7 +279,7 @@ def _is_same_sqsh(job: _Job, compression: Compression) -> bool:
 
 
 def _is_same(target: Path, offset: int, front: Callable[[int], bytes]) -> bool:
-    """Whether a SIF is there that is whole and was made from the same."""
+    """Return whether a SIF is there that is whole and was made from the same."""
     try:
         size = target.stat().st_size
         with target.open("rb") as file:
@@ -306,7 +309,9 @@ def _write_squashed(
             merged = runtime_files.enroot_imported(merged)
         with part.open("xb", buffering=_CHUNK) as stream:
             stream.seek(offset)
-            squashfs_writer.write(stream, merged, layers, compression, job.created, task.advance)
+            with layout_errors():
+                raw = packed.EARLY[compression]
+                writer.write(stream, merged, layers, compression, job.created, task.advance, raw)
             if front:
                 data = front(stream.tell() - offset)
                 stream.seek(0)

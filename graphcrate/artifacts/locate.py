@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from graphcrate.artifacts import names
-from graphcrate.artifacts.formats import sif, squashfs
 from graphcrate.artifacts.reports import read_report
-from graphcrate.host.emulation import this_machine
+from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import Platform
@@ -17,6 +16,7 @@ from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.model.tree import Form
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, read_layout
+from sifsquash import sif, squashfs
 
 FORMS = (
     "NAME:TAG below dist/, the path of an OCI layout, of a tar (docker save, oci-archive), of a .sif, of a .sqsh "
@@ -55,7 +55,7 @@ class Located:
 
     @property
     def has_layout(self) -> bool:
-        """Whether it is an OCI layout on this machine."""
+        """Return whether it is an OCI layout on this machine."""
         return self.form == "layout" and _is_layout(self.path)
 
     def layout_for(self, platform: Platform) -> Layout:
@@ -120,7 +120,7 @@ def find_image(ref: str, output: Path, platform: Platform | None = None) -> tupl
 
 
 def kind_of(path: Path) -> Literal["sif", "squashfs", "archive"] | None:
-    """What a file is by its first bytes, whatever its name: "archive" for a tar, compressed or not; or None."""
+    """Tell a file's kind by its first bytes, not by its name: "archive" for a tar, compressed or not; or None."""
     with path.open("rb") as file:
         head = file.read(512)
     if sif.is_sif(head):
@@ -206,7 +206,7 @@ def _name_of(layout: Path) -> str:
 
 
 def _foreign_report(layout: Layout) -> BuildReport:
-    """What a layout without our report says of itself."""
+    """Make a report from a layout that has none of ours."""
     size, path = sum(layer.size for layer in layout.layers), str(layout.path)
     ours = {name: layout.labels.get(f"graphcrate.{name}", "") for name in _LABELS}
     return BuildReport(

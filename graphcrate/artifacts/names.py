@@ -1,7 +1,8 @@
 """Short names of images of ours: NAME:cu118 is the newest image of its kind here that passed all its tests.
 
 A link below `dist/NAME` says which. It moves when the last test of an image has passed. Where what it leads to is gone
-or has failed since, the name is the newest other image that passed; `tidy` puts the links right.
+or has failed since, the name is the newest other image that passed. Looking a name up changes nothing: links are
+written by builds alone (`give`, `tidy`).
 """
 
 import contextlib
@@ -9,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from graphcrate.artifacts.reports import read_report
-from graphcrate.host.atomic import link
+from graphcrate.host.disk.atomic import link
 from graphcrate.model.command import command
-from graphcrate.model.errors import GraphcrateError, HostError, UsageError
+from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildReport
 from graphcrate.oci.layout import read_layout
@@ -67,9 +68,6 @@ def full_name(
         return ref
     reports = [report for report in _reports(folder) if not colon or report.short == short]
     if not reports:
-        if path.is_symlink() and not path.exists():
-            with contextlib.suppress(HostError):
-                tidy(folder)
         return ref
     images = [report for report in reports if _exists(report)]
     chosen = _meant(images, path) if colon else _newest(images, platform)
@@ -82,8 +80,6 @@ def full_name(
             f"no image of the name {name} has passed its tests; the newest, {newest}, {became}",
             next_step=by_name if images else f"the command that built it builds it again: {command('image', '…')}",
         )
-    with contextlib.suppress(HostError):  # somebody else's images may be looked at
-        tidy(folder)
     image = f"{stack}:{chosen.tag}"
     say(f"{name} is {image}, the newest {'of its kind ' if colon else ''}here that passed its tests")
     return f"{image}{at}{digest}"

@@ -10,8 +10,8 @@ import deflate
 import msgspec
 
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
+from graphcrate.host.disk.cache import Cache, kept
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import IntegrityError, LayoutError, ResolutionError
 from graphcrate.model.platform import DEFAULT, Platform
@@ -108,7 +108,7 @@ def _cached(cache: Cache, digest: str, fetch: Callable[[], bytes]) -> bytes:
 
 
 def folder(digest: str, cache: Cache) -> Path:
-    """Where the cache has what is known of this image."""
+    """The folder in the cache for what is known of this image."""
     return cache.path("bases", "registry", f"{digest.removeprefix('sha256:')}-{FORMAT}", "rootfs").parent
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.host import documents
+from graphcrate.host.disk import documents
 from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import RecipeError
 from graphcrate.model.report import BuildReport, UpstreamResults

@@ -1,4 +1,4 @@
-"""What each image here costs: layers of its own, and those that other images here have as well."""
+"""Disk space of the images here: layers of their own, and layers shared with other images."""
 
 from collections import Counter
 from pathlib import Path

@@ -53,7 +53,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Directory(io.BufferedReader):
-    """What `zipfile` reads the central directory from, whole and into objects: so it may have a size."""
+    """A buffer from which `zipfile` reads the central directory, whole and into objects: so its size is limited."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > DIRECTORY:
@@ -72,7 +72,7 @@ class WheelArchive(contextlib.AbstractContextManager["WheelArchive"]):
         os.close(self._descriptor)
 
     def packed_chunks(self, member: Member) -> Iterator[bytes]:
-        """The member's bytes as they lie in the archive, in pieces."""
+        """Yield the member's bytes as stored in the archive, in pieces."""
         offset, left = member.offset, member.packed
         while left:
             chunk = os.pread(self._descriptor, min(left, CHUNK), offset)
@@ -174,7 +174,7 @@ class WheelArchive(contextlib.AbstractContextManager["WheelArchive"]):
         )
 
     def _data_offset(self, info: zipfile.ZipInfo) -> int:
-        """Where the member's data begins; its local header must say what the central directory says."""
+        """Return the offset of the member's data; its local header must agree with the central directory."""
         name = info.filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
         # zipfile moves offsets when bytes precede the archive or its end has a wrong offset.
         is_inside = 0 <= info.header_offset < os.fstat(self._descriptor).st_size

@@ -1,4 +1,4 @@
-"""Which results of the stack's image may stand beside those of an image on top of it.
+"""Select the results of the stack's image that may be shown for an image on top of it.
 
 A result is of the layers that it ran on. It may be shown for an image that has all of these, untouched, in the same
 environment; publishing goes by what ran in the image itself (`graphcrate.publish.policy`).
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from graphcrate.model.plan import VENV, site_packages
+from graphcrate.compat.facts import start_up
+from graphcrate.model.plan import VENV
 from graphcrate.oci import spec
 from graphcrate.oci.blob import TarStream, open_blob
 from graphcrate.oci.entries import read_entries
@@ -19,16 +20,14 @@ from graphcrate.oci.spec import LayerBlob
 
 #: The interpreter, and what tells it where it is: wheels may bring programs, not these.
 _INTERPRETER = re.compile(r"(bin/(python|pip)[0-9.]*|pyvenv\.cfg|lib64|lib)")
-#: Python reads these, directly in site-packages, whenever it starts (the module `site`).
-_AT_START = re.compile(r"[^/]*\.pth|(site|user)customize\.py|(site|user)customize/.*|__pycache__/(site|user)custom.*")
-#: An entry point group whose modules `import torch` loads, from 2.5 on.
-_AUTOLOAD = b"[torch.backends]"
+#: The loader may find these before those of a wheel, where that was linked so (torch with MKL).
+_LIBRARY = re.compile(r"lib/[^/]+\.so(\.\d+)*")
 
 
-def objection(below: Layout, image: Layout, python: str) -> str:
+def objection(below: Layout, image: Layout) -> str:
     """Say why the results of `below` do not hold for `image`, as a clause; empty where they do.
 
-    `python`: the version of both, "3.11". What the layers above may do is add files of packages that Python reads when
+    What the layers above may do is add files of packages that Python reads when
     they are imported: nothing that is there already is replaced, removed or started in another way. Raises LayoutError.
     """
     count = len(below.layers)
@@ -36,11 +35,14 @@ def objection(below: Layout, image: Layout, python: str) -> str:
         return "it does not have the layers that they ran on"
     if _started(image) != _started(below):
         return "its environment is another"
+    concerned: dict[str, bytes] = {}
     for blob in image.layer_blobs[count:]:
         for path, content in _read(blob):
-            if why := _harm(f"/{path}", content, python):
+            if why := _harm(f"/{path}"):
                 return why
-    return ""
+            if start_up.concerns(f"/{path}"):
+                concerned[f"/{path}"] = content
+    return next((start.sentence for start in start_up.found(concerned)), "")
 
 
 def _started(image: Layout) -> spec.RunConfig:
@@ -48,10 +50,11 @@ def _started(image: Layout) -> spec.RunConfig:
 
 
 def _read(blob: LayerBlob) -> Iterator[tuple[str, bytes]]:
-    """Give the paths that a layer has but for folders, and what its lists of entry points say."""
+    """Give the paths that a layer has but for folders, with the content of what may run by itself."""
 
     def keep(path: str, member: tarfile.TarInfo) -> bytes:
-        return b"".join(stream.chunks(member.size)) if path.endswith("/entry_points.txt") and member.isreg() else b""
+        is_asked = member.isreg() and start_up.concerns(f"/{path}")
+        return b"".join(stream.chunks(member.size)) if is_asked else b""
 
     stream: TarStream
     with open_blob(blob) as stream:
@@ -65,18 +68,13 @@ def _read(blob: LayerBlob) -> Iterator[tuple[str, bytes]]:
             yield path, content
 
 
-def _harm(path: str, content: bytes, python: str) -> str:
+def _harm(path: str) -> str:
     """Say how a file of a layer may change what is below it; empty where it cannot."""
     if path.rpartition("/")[2].startswith(spec.WHITEOUT):
         return f"{path.rpartition('/')[0]} is removed from it"
     if not path.startswith(f"{VENV}/"):
         return f"{path} is added to it"
-    packages = site_packages(python)
     inside = path.removeprefix(f"{VENV}/")
     if _INTERPRETER.fullmatch(inside):
         return f"{path} is replaced"
-    if path.startswith(f"{packages}/") and _AT_START.fullmatch(path.removeprefix(f"{packages}/")):
-        return f"Python runs {path} when it starts"
-    if _AUTOLOAD in content:
-        return f"torch loads what {path} names"
-    return ""
+    return f"the loader may take {path} for another's" if _LIBRARY.fullmatch(inside) else ""

@@ -1,4 +1,4 @@
-"""What an image has compiled: for which GPUs, by the wheelhouse beside all other work, from the cache where it can."""
+"""Compiled extensions of an image: for which GPUs, by the wheelhouse beside all other work, cached where possible."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -9,21 +9,23 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import compile_time, facts, planning
-from graphcrate.compat.next_steps import Beside, same_with
-from graphcrate.compat.request import SourceOptions
-from graphcrate.compat.toolkits import nvcc, to_compile
+from graphcrate.compat.facts import compile_time, facts
+from graphcrate.compat.facts.toolkits import nvcc, to_compile
+from graphcrate.compat.failures import compiling, loading
+from graphcrate.compat.failures.failure import Beside, CompileFailure, same_with
+from graphcrate.compat.plan import planning
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import Base, BaseDriftError
 from graphcrate.inputs.wheels.sdist import compiled_sources, read_sdist
 from graphcrate.model.command import command
-from graphcrate.model.errors import GraphcrateError, LockedError, ResolutionError
+from graphcrate.model.errors import BuildError, GraphcrateError, LockedError, ResolutionError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, Toolkit
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep
-from graphcrate.resolve import base as bases
-from graphcrate.resolve.fetch import fetch
+from graphcrate.resolve.sources.fetch import fetch
+from graphcrate.resolve.stack import base as bases
 
 
 class CompilerDriftError(BaseDriftError):
@@ -59,7 +61,7 @@ def built(lock: Lock, ctx: Context) -> Collection[str]:
 
 
 def time_lines(lock: Lock, ctx: Context) -> list[str]:
-    """What a plan says of what is compiled and not in the cache: how long, and which GPUs get no code."""
+    """Return a plan's lines on compiling that is not cached: how long it takes, and which GPUs get no code."""
     from graphcrate.host.memory import free_memory
     from graphcrate.host.workers import default_jobs
     from graphcrate.inputs.extensions.compile import MEMORY_PER_JOB
@@ -82,9 +84,33 @@ def _work(package: LockedPackage, compilation: Compilation, ctx: Context) -> com
     return compile_time.of_package(package, compiled_sources(path), compilation, has_torch=has_torch, parallel=parallel)
 
 
+def explained(failure: CompileFailure, job: wheelhouse.CompileJob, beside: Beside, ctx: Context) -> BuildError:
+    """The error for a failed compile, with Debian's packages and the command that was typed."""
+    diagnosis = compiling.explain(failure, job.step, _of_debian(failure, job, ctx))
+    return BuildError(diagnosis.what, cause=diagnosis.cause, next_step=diagnosis.typed(beside))
+
+
+def _of_debian(failure: CompileFailure, job: wheelhouse.CompileJob, ctx: Context) -> compiling.DebianPackages:
+    """Look up what would explain a failure: in Debian's index of files, and in the base with the compiler."""
+    from graphcrate.inputs.bases import contents
+
+    suite = job.step.compilation.base.suite
+    match compiling.sought(failure, job.step):
+        case None:
+            return compiling.NOT_LOOKED_UP
+        case loading.Unlinked(libraries):
+            packages = {name: contents.installed(name, job.build_base.rootfs) for name in libraries}
+            return compiling.DebianPackages(libraries={name: names[0] for name, names in packages.items() if names})
+        case absent:
+            bringing = (absent.package,) if absent.package else contents.bringing(absent.kind, absent.name, suite, ctx)
+            is_linked = bringing and absent.kind in compiling.LINKED_KINDS
+            linked = contents.linked_by(bringing[0], suite, ctx) if is_linked else ()
+            return compiling.DebianPackages(bringing=bringing, linked=linked)
+
+
 @dataclass(frozen=True)
 class Compiling:
-    """What a plan has compiled, made when it is asked for."""
+    """The compiling that a plan needs, made when it is asked for."""
 
     plan: Plan
     lock: Lock
@@ -94,7 +120,7 @@ class Compiling:
 
     @property
     def is_due(self) -> bool:
-        """Whether something is to be compiled whose wheel is not there."""
+        """Return whether something is to be compiled whose wheel is not there."""
         return len(built(self.lock, self.ctx)) < sum(len(step.packages) for step in self.plan.of(CompileStep))
 
     def prepare(self) -> None:
@@ -117,16 +143,19 @@ class Compiling:
         for step in self.plan.of(CompileStep):
             there = wheelhouse.cached(step, self.ctx.cache)
             if len(there) < len(step.packages):
-                there = provide(self.job(step, base, folder, unpacked))
+                job = self.job(step, base, folder, unpacked)
+                try:
+                    there = provide(job)
+                except wheelhouse.CompileError as error:
+                    raise explained(error.failure, job, self.beside, self.ctx) from error
             made |= there
         return made
 
     def job(
         self, step: CompileStep, base: Base, folder: Path, unpacked: Callable[[], Sequence[Path]] = tuple
     ) -> wheelhouse.CompileJob:
-        """What the wheelhouse makes a step's wheels by, with all of its inputs in the cache; see `wheels`."""
+        """Make the wheelhouse's job for a step, with all of its inputs in the cache; see `wheels`."""
         from graphcrate.host.workers import default_jobs
-        from graphcrate.inputs.bases import contents
 
         build_base = self._build_base(step)
         return wheelhouse.CompileJob(
@@ -139,9 +168,6 @@ class Compiling:
             progress=self.ctx.progress,
             jobs=default_jobs(),
             log_folder=folder,
-            bringing=lambda kind, name: contents.bringing(kind, name, step.compilation.base.suite, self.ctx),
-            linking=lambda package: contents.linked_by(package, step.compilation.base.suite, self.ctx),
-            beside=self.beside,
             unpacked=unpacked,
         )
 
@@ -152,7 +178,10 @@ class Compiling:
         return folder
 
     def files(self) -> Mapping[str, Path]:
-        """What is compiled, with what, and what it is compiled against; sha256 → path. Raises what `fetch` raises."""
+        """Fetch what is compiled, its tools and what it is compiled against; sha256 → path.
+
+        Raises what `fetch` raises.
+        """
         arguments = (self.lock, self.sources, self.ctx)
         return {**fetch(*arguments), **fetch(*arguments, compilation=True)}
 
@@ -167,11 +196,11 @@ class Compiling:
 
         if toolkit is None:
             return None
-        if (folder := toolkits.cached(toolkit, self.ctx.cache)) is not None:
+        if (folder := toolkits.cached(toolkit, base.identity, self.ctx.cache)) is not None:
             return folder
         there = self.files()
         with self._no_drift():
-            return toolkits.prepare(toolkit, there, base.rootfs, self.ctx)
+            return toolkits.prepare(toolkit, there, base.rootfs, self.ctx, base=base.identity)
 
     def _libraries(self, steps: Iterable[CompileStep]) -> Mapping[str, Path]:
         """The sources of what the steps' packages are linked to, in the cache; sha256 → path."""

@@ -11,9 +11,9 @@ from graphcrate.assembly.making import Maker
 from graphcrate.assembly.output import ImageFolders, Journal
 from graphcrate.assembly.planned import Forecast, ImageContents
 from graphcrate.assembly.proving import Prover
-from graphcrate.compat.explain import VariantChoice
-from graphcrate.compat.next_steps import NextSteps
-from graphcrate.compat.request import BuildRequest
+from graphcrate.compat.variants.explain import VariantChoice
+from graphcrate.compat.variants.next_steps import NextSteps
+from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.engines.backend import Engine
 
 
@@ -42,7 +42,7 @@ class BuildJob:
 
     @property
     def added(self) -> AddedPackages:
-        """What is locked on top of the stack."""
+        """Return the packages that are locked on top of the stack."""
         request = self._request
         return AddedPackages(
             additions=request.additions,
@@ -53,7 +53,7 @@ class BuildJob:
 
     @property
     def contents(self) -> ImageContents:
-        """What its image has, beside what a lock says."""
+        """Return the contents of its image besides its lock."""
         request, choice = self._request, self.choice
         return ImageContents(
             recipe=choice.recipe,
@@ -66,12 +66,12 @@ class BuildJob:
 
     @property
     def images(self) -> ImageFolders:
-        """Where its images go."""
+        """The folders of its images."""
         return ImageFolders(self.engine, self.typed.output)
 
     @property
     def forecast(self) -> Forecast:
-        """What is known of its image before it is built."""
+        """Forecast its image before it is built."""
         request = self._request
         return Forecast(
             contents=self.contents,
@@ -85,7 +85,7 @@ class BuildJob:
 
     @property
     def maker(self) -> Maker:
-        """What makes its image."""
+        """Return the maker of its image."""
         request = self._request
         return Maker(
             contents=self.contents,
@@ -99,7 +99,7 @@ class BuildJob:
 
     @property
     def prover(self) -> Prover:
-        """What tests and judges its image."""
+        """Return the prover, which tests and judges its image."""
         request, choice = self._request, self.choice
         return Prover(
             suites=choice.variant.smoke or choice.recipe.smoke,

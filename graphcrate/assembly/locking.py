@@ -1,27 +1,31 @@
 """From a variant to a resolution: of the stack, by its committed locks, and of what a user adds to it."""
 
+import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from graphcrate.assembly import extensions
-from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.catalog import read_lock
-from graphcrate.compat.expected import refuse_others
-from graphcrate.compat.explain import VariantChoice
-from graphcrate.compat.next_steps import NextSteps
-from graphcrate.compat.request import SourceOptions
-from graphcrate.host import documents, trace
-from graphcrate.host.atomic import write_file
+from graphcrate.compat.facts.addresses import cuda_label
+from graphcrate.compat.requirements.expected import refuse_others
+from graphcrate.compat.variants.catalog import read_lock
+from graphcrate.compat.variants.explain import VariantChoice
+from graphcrate.compat.variants.next_steps import NextSteps
+from graphcrate.compat.variants.request import SourceOptions
+from graphcrate.host import trace
 from graphcrate.host.context import Context
-from graphcrate.model.command import command
+from graphcrate.host.disk import documents
+from graphcrate.host.disk.atomic import write_file
+from graphcrate.model.command import LOCK_AGAIN, command
+from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import Lock, encode
 from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Additions
-from graphcrate.resolve import additions as adding
-from graphcrate.resolve.candidates import choose
-from graphcrate.resolve.locks import Resolution, ResolveContext
+from graphcrate.resolve.additions import additions as adding
+from graphcrate.resolve.stack.base import refuse_older
+from graphcrate.resolve.stack.candidates import choose
+from graphcrate.resolve.stack.locks import Resolution, ResolveContext
 
 
 @trace.span("lock the stack")
@@ -42,7 +46,10 @@ def lock_stack(choice: VariantChoice, sources: SourceOptions, ctx: Context, *, f
 
 
 class AddedPackages(NamedTuple):
-    """What a user adds to a stack, and from where. `recipe`: the user's own file, which has its lock beside it."""
+    """Packages that a user adds to a stack, and their source.
+
+    `recipe`: the user's own file, which has its lock beside it.
+    """
 
     additions: Additions
     recipe: Path | None
@@ -65,13 +72,25 @@ def lock_additions(
     refuse_others(additions.expected, stack.lock, next_steps.with_packages)
     locked = adding.add(context, stack, additions, committed, fresh=fresh)
     if path and locked.lock != committed and not sources.locked:
-        write_file(path, encode(locked.lock))
+        if locked.lock.base == stack.lock.base:
+            write_file(path, encode(locked.lock))
+        else:  # listed for it alone
+            write_lock(path, locked.lock, ctx)
         ctx.progress.note(f"locked in {path}")
     return locked
 
 
+def write_lock(path: Path, lock: Lock, ctx: Context) -> None:
+    """Put a lock where it stays. Raises IntegrityError where the one there has its base from newer lists."""
+    before = None
+    with contextlib.suppress(GraphcrateError):  # a damaged one is made again
+        before = documents.read_lock(path, LOCK_AGAIN)
+    refuse_older(before, lock, ctx)
+    write_file(path, encode(lock))
+
+
 def own_lock(recipe: Path, stack: Lock) -> Path:
-    """Where the lock of a user's own recipe is: beside it, one for each CUDA version, platform and candidate."""
+    """Return the lock's path for a user's own recipe: beside it, one per CUDA version, platform and candidate."""
     platform = "" if stack.platform == DEFAULT else f"-{stack.platform.architecture}"
     return recipe.with_suffix(f".{cuda_label(stack.cuda)}{platform}.{stack.candidate}.lock.json")
 

@@ -12,28 +12,32 @@ from graphcrate.assembly import extensions, planned, summary, with_engine
 from graphcrate.assembly.output import ImageFolders, Journal
 from graphcrate.assembly.planned import Forecast, ImageContents
 from graphcrate.checks import new_image
-from graphcrate.compat import own, planning, rules, slim
-from graphcrate.compat.request import SourceOptions
+from graphcrate.compat.facts import slim
+from graphcrate.compat.plan import planning
+from graphcrate.compat.requirements import own
+from graphcrate.compat.variants import rules
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.engines.backend import Built
-from graphcrate.host.atomic import check_link, make_folder, write_file
 from graphcrate.host.context import Context
+from graphcrate.host.disk.atomic import check_link, make_folder, write_file
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.command import ETC, command, setting
-from graphcrate.model.compression import Compression
 from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import Lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import BuildParameters, BuildReport, OwnTests, PackageLine
 from graphcrate.model.words import listed
-from graphcrate.resolve import base, libraries
-from graphcrate.resolve.locks import Resolution
+from graphcrate.resolve import libraries
+from graphcrate.resolve.stack import base
+from graphcrate.resolve.stack.locks import Resolution
+from sifsquash.values import Compression
 
 _MOST_RENEWALS = 3  #: of a base in one build
 
 
 class LookUp(NamedTuple):
-    """What is to be built, with the bases that stand in for those that are gone; the image if it is there and whole."""
+    """A build's target, with the bases that stand in for those that are gone; the image if it is there and whole."""
 
     resolution: Resolution
     plan: Plan
@@ -116,7 +120,8 @@ class Maker:
         # What is out is out for the reasons of today; tests are no part of a plan.
         tests = _own_tests(resolution.lock, self.contents.additions)
         report = msgspec.structs.replace(report, outcomes=resolution.outcomes, own=tests)
-        return _check(report, folder, self.contents.gpu, ctx) if report.audit is None else report
+        unseen = report.audit is None or (report.starts is None and bool(plan.added))
+        return _check(report, folder, self.contents.gpu, ctx) if unseen else report
 
     def _build(self, plan: Plan, resolution: Resolution, ctx: Context) -> BuildReport:
         """Build the image, check it, and write lock and report beside it."""
@@ -150,7 +155,7 @@ class Maker:
         """Report what was built. What stands in place of another file is a warning."""
         lock, artifact, layers = resolution.lock, built.artifact, built.layers
         packages = tuple(
-            PackageLine(name=package.name, version=package.version, channel=package.channel.value)
+            PackageLine(name=package.name, version=package.version, channel=package.channel.value, index=package.index)
             for package in lock.packages
         )
         saved = slim.saved(layers)
@@ -182,6 +187,7 @@ class Maker:
             layers=layers,
             lock_sha256=lock.sha256,
             drift=lock.drifted,
+            unfixed=lock.unfixed,
             fallback=rules.fallback(self.contents.variant, resolution.candidate),
             build_key=self.images.engine.key(plan),
             short=planning.short_name(plan, resolution.candidate),

@@ -15,15 +15,17 @@ import msgspec
 from graphcrate.assembly import extensions, pipeline
 from graphcrate.assembly.room import COMPILING
 from graphcrate.assembly.with_engine import EMBEDDED
-from graphcrate.compat import catalog, facts
-from graphcrate.compat.planning import make_plan
-from graphcrate.compat.ported import on_platform
-from graphcrate.compat.programs import examples
-from graphcrate.compat.request import BuildRequest, SourceOptions
-from graphcrate.host import checkout, cleaning, settings
-from graphcrate.host.atomic import write_file
-from graphcrate.host.cache import remove_tree
+from graphcrate.compat.facts import facts
+from graphcrate.compat.plan.planning import make_plan
+from graphcrate.compat.plan.programs import examples
+from graphcrate.compat.variants import catalog
+from graphcrate.compat.variants.ported import on_platform
+from graphcrate.compat.variants.request import BuildRequest, SourceOptions
+from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.host.disk import checkout, cleaning
+from graphcrate.host.disk.atomic import write_file
+from graphcrate.host.disk.trees import remove_tree
 from graphcrate.model.command import command
 from graphcrate.model.errors import (
     BuildError,
@@ -50,7 +52,7 @@ Build = Callable[[BuildRequest, Context], BuildReport]
 
 
 def title(recipe: str, cuda: str, candidate: str, platform: str | None) -> str:
-    """What a row is called; `platform`: where it is not the default one."""
+    """Return the title of a row; `platform`: where it is not the default one."""
     return f"{recipe} {cuda} {candidate}" + (f" for {platform}" if platform else "")
 
 
@@ -81,7 +83,7 @@ State = Literal["proved", "proved before", "tested", "unavailable", "failed"]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a row. `proof` of a lock that was proved, now or before; else `error` with its exit code.
+    """The outcome of a row. `proof` of a lock that was proved, now or before; else `error` with its exit code.
 
     `tested`: an image without a committed lock; `unavailable`: no source of such a one answers.
     """
@@ -98,7 +100,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixRequest:
-    """Which rows (all where none is named), the disk that may be taken in bytes, and whether again what is proved."""
+    """Rows to build (all if none is named), most bytes of disk to use, and whether to rebuild what is proved."""
 
     recipe: str = ""
     cuda: str = ""
@@ -284,7 +286,7 @@ def _needed(row: MatrixRow, ctx: Context) -> int:
 
 
 def _steps(left: Sequence[MatrixRow], output: Path, ctx: Context) -> Iterator[Callable[[], object]]:
-    """What frees room, the cheapest to get again first. The reports and tests of images stay."""
+    """Yield steps that free room, the cheapest to undo first. Reports and tests of images stay."""
     yield functools.partial(cleaning.release, ctx.cache, ["rootfs", "squashed"])
     yield functools.partial(_remove_layouts, output)
     yield functools.partial(cleaning.release, ctx.cache, ["blobs"])

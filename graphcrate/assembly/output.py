@@ -1,4 +1,4 @@
-"""Where the images of a build go, and what was said of them so far."""
+"""Paths of a build's images and of their earlier results."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from graphcrate.smoke import memory
 
 @dataclass(frozen=True)
 class ImageFolders:
-    """Where the images that an engine builds are, below the output folder."""
+    """The folders of the images that an engine builds, below the output folder."""
 
     engine: Engine
     output: Path
@@ -22,7 +22,7 @@ class ImageFolders:
         return self.engine.folder(self.output / image.name / image.tag)
 
     def passes(self, image: Plan | BuildReport) -> Path:
-        """The folder of what an image passed, by whatever engine it was built."""
+        """The folder of an image's passes; one for all engines."""
         return self.output / image.name / image.tag / memory.FOLDER
 
     def aliases(self, plan: Plan) -> list[Path]:

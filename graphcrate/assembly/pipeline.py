@@ -7,24 +7,24 @@ from graphcrate.artifacts import names
 from graphcrate.assembly import locking, planned, proving, with_engine
 from graphcrate.assembly.job import BuildJob
 from graphcrate.assembly.making import LookUp
-from graphcrate.compat import own
-from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.catalog import lock_path
-from graphcrate.compat.explain import select_variant
-from graphcrate.compat.request import BuildRequest
+from graphcrate.compat.facts.addresses import cuda_label
+from graphcrate.compat.requirements import own
+from graphcrate.compat.variants.catalog import lock_path
+from graphcrate.compat.variants.explain import select_variant
+from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.engines import table
 from graphcrate.engines.backend import Engine
 from graphcrate.engines.embedded import run as running
-from graphcrate.host.atomic import link, write_file
 from graphcrate.host.context import Context
+from graphcrate.host.disk.atomic import link, write_file
+from graphcrate.host.disk.os_errors import MachineError
 from graphcrate.model.errors import BuildError, HostError, NetworkError, UsageError
-from graphcrate.model.lock import encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.platform import DEFAULT
 from graphcrate.model.report import BuildReport
 from graphcrate.oci import layer_files
-from graphcrate.resolve import base
-from graphcrate.resolve.locks import Resolution
+from graphcrate.resolve.stack import base
+from graphcrate.resolve.stack.locks import Resolution
 
 
 def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
@@ -43,7 +43,7 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
         return _build_and_test(job, ctx)
     except HostError as error:
         is_ported = job.choice.variant.base.runs_on != DEFAULT  # others would build for this machine
-        if request.engine != "auto" or request.slim != "no" or is_ported:
+        if request.engine != "auto" or request.slim != "no" or is_ported or isinstance(error, MachineError):
             raise
         if (other := with_engine.first_that_answers(ctx)) is None:
             raise
@@ -70,7 +70,7 @@ def _build_instead(job: BuildJob, error: HostError, ctx: Context) -> BuildReport
 
 
 def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
-    """What `build_image` would make and from what, in words and as a value. Resolves, and makes nothing."""
+    """Plan what `build_image` would make, in words and as a value. Resolves, and builds nothing."""
     job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=_engine(request.engine))
     resolution = lock_all(job, ctx)
     if not request.sources.locked:
@@ -104,7 +104,7 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
         locking.lock_additions(choice, resolution, job.added, ctx, fresh=True)
         return locking.own_lock(request.recipe, resolution.lock)
     path = lock_path(ctx, choice.recipe, choice.variant, resolution.candidate)
-    write_file(path, encode(resolution.lock))
+    locking.write_lock(path, resolution.lock, ctx)
     for line in job.forecast.lines(f"{choice.recipe.name} CUDA {choice.variant.cuda}", resolution, ctx):
         ctx.progress.note(line)
     return path.relative_to(ctx.root)

@@ -6,22 +6,28 @@ from typing import TYPE_CHECKING
 
 from graphcrate.assembly import extensions, summary, with_engine
 from graphcrate.assembly.output import ImageFolders
-from graphcrate.compat import explain, mpi, planning, rules, slim, torch_compile
-from graphcrate.compat.expected import compared
-from graphcrate.compat.next_steps import NextSteps
-from graphcrate.compat.programs import examples
-from graphcrate.compat.request import SourceOptions
-from graphcrate.compat.targets import MachineRequest
+from graphcrate.compat.facts import slim, suites, torch_compile
+from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.programs import examples
+from graphcrate.compat.requirements import mpi
+from graphcrate.compat.requirements.expected import compared
+from graphcrate.compat.variants import explain, rules
+from graphcrate.compat.variants.next_steps import NextSteps
+from graphcrate.compat.variants.request import SourceOptions
+from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.inputs.bases import mirrors
 from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import BaseStep, Plan
 from graphcrate.model.recipe import Additions, Recipe, Variant
+from graphcrate.model.words import joined
 from graphcrate.resolve import foreseen
-from graphcrate.resolve.locks import Resolution
-from graphcrate.resolve.offers import Sources
+from graphcrate.resolve.sources import further as places
+from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.stack.locks import Resolution
 
 if TYPE_CHECKING:
     from graphcrate.assembly.room import Room
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageContents:
-    """What an image is made of beside its lock."""
+    """An image's contents besides its lock."""
 
     recipe: Recipe
     variant: Variant
@@ -66,7 +72,7 @@ def created(epoch: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What is known of an image before it is built: what a plan says of it, and the room that it takes."""
+    """A forecast of an image: what a plan says of it, and the room that it takes."""
 
     contents: ImageContents
     machine: MachineRequest
@@ -77,7 +83,7 @@ class Forecast:
     next_steps: NextSteps
 
     def lines(self, title: str, resolution: Resolution, ctx: Context, plan: Plan | None = None) -> list[str]:
-        """What a plan says: what was chosen and why, what is in the image, from where, and what it takes."""
+        """Return a plan's lines: the choice with its reasons, the contents with their sources, and the cost."""
         lock, contents, additions = resolution.lock, self.contents, self.contents.additions
         to_fetch = self._bytes_to_fetch(lock, ctx)
         machine = explain.find_target(ctx, self.machine)
@@ -91,7 +97,8 @@ class Forecast:
             insist=summary.insistence(fallback, insisting),
             disk=room.line() if room else "",
             compiling=extensions.time_lines(lock, ctx),
-            notes=[*additions.notes, *of_lock, *further, *compile_notes(lock, plan)],
+            notes=[*additions.notes, *of_lock, *further, *compile_notes(lock, plan), *line_notes(lock, ctx)],
+            origins=places.origins(self.sources.further, lock.packages),
         )
         outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
         plan_lines = summary.plan_lines(title, lock, outcomes, meaning, to_fetch, plan, upkeep, aside)
@@ -120,8 +127,18 @@ class Forecast:
         )
 
 
+def line_notes(lock: Lock, ctx: Context) -> list[str]:
+    """List a plan's lines on mirrors without TLS."""
+    suite = lock.base.suite if isinstance(lock.base, DebianBase) else ""
+    hosts = mirrors.plain(mirrors.archives(ctx.environment, suite=suite)) if suite else ()
+    if not hosts:
+        return []
+    packages = f"{suites.distribution_of(suite).title}'s packages come over plain http from {joined(hosts)}"
+    return [f"{packages}: signatures and hashes hold, and whoever is on the line sees which and may hold back new ones"]
+
+
 def compile_notes(lock: Lock, plan: Plan | None) -> list[str]:
-    """What the plan says of torch.compile. A devel image begins with the base that has a compiler."""
+    """Return a plan's notes on torch.compile. A devel image begins with the base that has a compiler."""
     torch = lock.package("torch")
     base = plan.of(BaseStep)[0].base if plan else lock.base
     debian = [package.name for package in base.packages] if isinstance(base, DebianBase) else None

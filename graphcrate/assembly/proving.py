@@ -10,14 +10,15 @@ from graphcrate.assembly import summary
 from graphcrate.assembly.making import MadeImage
 from graphcrate.assembly.output import ImageFolders, Journal
 from graphcrate.checks import new_image
-from graphcrate.compat.next_steps import NextSteps
-from graphcrate.compat.request import SuiteOptions
+from graphcrate.compat.variants.next_steps import NextSteps
+from graphcrate.compat.variants.request import SuiteOptions
 from graphcrate.engines import run_suites
 from graphcrate.host import trace
-from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
-from graphcrate.host.emulation import is_native
+from graphcrate.host.disk.atomic import write_file
+from graphcrate.host.sandbox.emulation import is_native
 from graphcrate.model.lock import Lock, encode
+from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import BuildReport
 from graphcrate.model.trial import TrialOrder
@@ -71,11 +72,12 @@ class Prover:
             layout=report.digest if report.layout else "",
             rerun=self.options.rerun,
             own=report.own,
+            starts=report.starts or (),
             platform=made.plan.platform.name,
         )
         if below is not None and run_suites.has_passed(order, ctx):  # better than what the image below it shows
             below = None
-        if below is not None and (why := _objection(below, report)):
+        if below is not None and (why := _objection(below, report, made.plan)):
             ctx.progress.note(f"the stack's suites run in {report.name}:{report.tag} itself: {why}")
             below = None
         if below is not None:
@@ -96,7 +98,7 @@ class Prover:
 
 
 def may_be_on_top(lock: Lock, additions: Additions) -> bool:
-    """Whether additions are layers above the stack's image that change nothing of it, as far as a request shows that.
+    """Return whether additions are layers above the stack's image that change nothing of it, as far as a request shows.
 
     If so the stack's image is built and tested first; `credit.objection` judges by the layers.
     """
@@ -116,10 +118,16 @@ def draw(report: BuildReport, folder: Path, ctx: Context) -> None:
     write_file(page, pages.html(pages.read(report.layout, silent)).encode())
 
 
-def _objection(below: BuildReport, report: BuildReport) -> str:
+def _objection(below: BuildReport, report: BuildReport, plan: Plan) -> str:
     """Say why results of the stack's image do not hold for this one; empty where they do."""
+    if report.starts:
+        return report.starts[0].sentence
+    added = plan.added if isinstance(plan.added, tuple) else ()
+    for other in report.beside:
+        if (other.package in added) != (other.other in added):
+            return f"{other.path} of {other.package} is in the folder of {other.other}"
     if any(suite.image == below.artifact.digest for suite in report.suites):
         return ""  # judged when this very image was tested first
     from graphcrate.assembly import credit  # reads layers: not for an image that is there unchanged
 
-    return credit.objection(read_layout(Path(below.layout)), read_layout(Path(report.layout)), report.python)
+    return credit.objection(read_layout(Path(below.layout)), read_layout(Path(report.layout)))

@@ -13,9 +13,10 @@ from graphcrate.artifacts.formats.packed import GROWTH
 from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.engines.embedded import run as running
 from graphcrate.engines.embedded.layers import Workshop
-from graphcrate.host import cleaning
-from graphcrate.host.cache import CACHE_ELSEWHERE, MORE_ROOM, Cache
 from graphcrate.host.context import Context
+from graphcrate.host.disk import cleaning
+from graphcrate.host.disk.cache import CACHE_ELSEWHERE, MORE_ROOM, Cache
+from graphcrate.inputs import bases
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.wheels.bytecode import InsidePython
@@ -34,7 +35,7 @@ _CERTAIN = 0.8  #: of what is estimated, so much is certain
 
 @dataclass(frozen=True, kw_only=True)
 class RoomStep:
-    """What a step of a build takes, in bytes, with what it does."""
+    """A step of a build with the room that it takes, in bytes."""
 
     what: str
     size: int
@@ -43,7 +44,7 @@ class RoomStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """What a build takes in the cache and in the folder of images, and what is free there."""
+    """Room that a build takes in the cache and in the folder of images, and what is free there."""
 
     cache: Path
     output: Path
@@ -154,7 +155,7 @@ def _steps(plan: Plan, lock: Lock, cache: Cache) -> Iterator[_Step]:
     versions = ("", "")
     if isinstance(lock.base, DebianBase):
         versions = debian.python_version(lock.base), debian.glibc_version(lock.base)
-    interpreter = InsidePython(rootfs=Path(), python="", version=versions[0])
+    interpreter = InsidePython(rootfs=Path(), python="", version=versions[0], base=bases.identity(lock.base))
     shop = Workshop(
         python=lock.python, glibc=versions[1], interpreter=interpreter, files={}, cache=cache, environment={}
     )

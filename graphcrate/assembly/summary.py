@@ -1,4 +1,4 @@
-"""What a build says: its plan, its progress as a whole, and last tests with figures, image and commands.
+"""A build's messages: its plan, its progress as a whole, and last tests with figures, image and commands.
 
 What a plan has said is not said again at the end.
 """
@@ -8,16 +8,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from graphcrate.compat import allowances, build_environment, compilers, libraries, planning, slim, suites
-from graphcrate.compat.explain import explain, on_newer_base
-from graphcrate.compat.rules import fallback_limits, models_named
-from graphcrate.compat.targets import MachineRequest, Target
+from graphcrate.compat.facts import allowances, build_environment, compilers, libraries, slim, suites
+from graphcrate.compat.plan import planning
+from graphcrate.compat.variants.explain import explain, on_newer_base
+from graphcrate.compat.variants.rules import fallback_limits, models_named
+from graphcrate.compat.variants.targets import MachineRequest, Target
 from graphcrate.model.command import Command, command, setting
 from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, CandidateOutcome, Fallback, SmokeReport
-from graphcrate.model.words import listed, number_of, size
+from graphcrate.model.words import listed, number_of, printable, size
 from graphcrate.smoke.own import SAID
 
 #: four names and more, one after the other
@@ -30,7 +31,7 @@ def step(number: int, what: str) -> str:
 
 
 class Upkeep(NamedTuple):
-    """How long the base gets security updates, as a clause, and what to build instead where it gets none."""
+    """The end of the base's security updates, as a clause, and an alternative where it gets none."""
 
     support: str = ""
     instead: str = ""
@@ -58,12 +59,13 @@ def upkeep_of(
 
 
 class Aside(NamedTuple):
-    """What a plan says that is not in its lock."""
+    """A plan's facts that are not in its lock."""
 
     insist: str = ""  #: of a fall-back: what `insistence` says
     disk: str = ""  #: what the build needs of it
     compiling: Sequence[str] = ()  #: how long, and which GPUs get no code
     notes: Sequence[str] = ()  #: on what was asked for
+    origins: Sequence[str] = ()  #: which packages are of a place that a requirements file names
 
 
 def plan_lines(
@@ -90,13 +92,14 @@ def plan_lines(
             fix = f" ({outcome.fix})" if outcome.fix else ""
             lines.append(f"  source {outcome.candidate}: skipped: {outcome.constraint}{fix}")
     lines += _base_lines(lock, upkeep or Upkeep())
-    for channel in dict.fromkeys(package.channel for package in lock.packages):
-        members = [package for package in lock.packages if package.channel is channel]
+    for channel in dict.fromkeys(package.channel for package in lock.packages if not package.index):
+        members = [package for package in lock.packages if package.channel is channel and not package.index]
         total = sum(package.file.size for package in members)
         largest = sorted(members, key=lambda package: -package.file.size)[:4]
         names = ", ".join(f"{package.name} {package.version}" for package in largest)
         more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
         lines.append(f"  {channel.value:9} {number_of(len(members), 'package')}, {size(total)}: {names}{more}")
+    lines += [f"  from      {origin}" for origin in aside.origins]
     if lock.as_of:
         newest = "; yours are the newest" if lock.additions.packages else ""
         lines.append(f"  as of     {lock.as_of}: what the recipe neither pins nor exempts{newest}")
@@ -110,6 +113,8 @@ def plan_lines(
     lines += [f"  note      {_shortened(note)}" for note in (*lock.notes, *aside.notes)]
     if lock.drifted:
         lines.append(f"  drift     {planning.drift_line(lock.drifted)}")
+    if lock.unfixed:
+        lines.append(f"  fixes     {planning.unfixed_line(lock.unfixed)}")
     lines += [*slim.plan_lines(plan), *allowances.plan_lines(plan)] if plan else []
     lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
     lines += [f"  disk      {aside.disk}"] if aside.disk else []
@@ -122,7 +127,7 @@ def _shortened(note: str) -> str:
 
 
 def _base_lines(lock: Lock, upkeep: Upkeep) -> list[str]:
-    """What the image begins with, and for how long that is kept safe."""
+    """Describe the base of the image, and until when it gets security updates."""
     if isinstance(lock.base, DebianBase):
         total = sum(package.file.size for package in lock.base.packages)
         line = f"  base      {suites.titled(lock.base.suite)}, {len(lock.base.packages)} packages, {size(total)}"
@@ -133,7 +138,7 @@ def _base_lines(lock: Lock, upkeep: Upkeep) -> list[str]:
 
 
 def _compiled_lines(lock: Lock) -> list[str]:
-    """What of the packages comes as source and is compiled, with what and for which GPUs."""
+    """Describe packages that come as source and are compiled, with which tools and for which GPUs."""
     compilation = lock.compilation
     if compilation is None or not any(package.compiled for package in lock.packages):
         return []
@@ -159,8 +164,8 @@ def _titled(package: LockedPackage, compilation: Compilation) -> str:
 
 
 def lines(report: BuildReport, seconds: float) -> Iterator[str]:
-    """Three lines, and one each for results of the image below, a package that does without what is there, and a base
-    that is not the lock's.
+    """Yield the three lines of a build, and one each for results of the image below, a package that does without a
+    library that is there, and a base that is not the lock's or lacks fixes.
 
     `seconds`: what this command took.
     """
@@ -171,9 +176,9 @@ def lines(report: BuildReport, seconds: float) -> Iterator[str]:
         stack = f"the stack's image {below[0].image.removeprefix('sha256:')[:12]}, whose layers it has unchanged"
         yield f"below   {_tested(below)} in {stack}; before publishing: {command('test', report.image)}"
     yield f"image   {report.image}, {size(report.bytes)}, after {seconds:.0f} s"
+    yield from starting(report)
     yield from _said(inside)
-    if report.drift:
-        yield f"drift   {planning.drift_line(report.drift)}; {setting(locked=True)} refuses that"
+    yield from _base_warnings(report)
     if report.layout:
         untried = report.suites and report.cuda != "cpu" and not any(suite.driver for suite in report.suites)
         on_gpu = f"; {command('test', report.image)} on a node with a GPU" if untried else ""
@@ -182,16 +187,29 @@ def lines(report: BuildReport, seconds: float) -> Iterator[str]:
 
 
 def warnings(report: BuildReport) -> Iterator[str]:
-    """What somebody has to know of an image who was told nothing else: that it is not quite what was asked for."""
-    if report.drift:
-        yield f"drift   {planning.drift_line(report.drift)}; {setting(locked=True)} refuses that"
+    """Yield what a user has to know who was told nothing else: that the image is not quite what was asked for."""
+    yield from _base_warnings(report)
     if known := report.fallback:
         yield f"{report.name}:{report.tag} is a fall-back: {known.meaning}; it {'; it '.join(known.limits)}"
+    yield from starting(report)
     yield from _said(report.suites)
 
 
+def _base_warnings(report: BuildReport) -> Iterator[str]:
+    """Warn where the base differs from its lock, or lacks a part of its suite."""
+    if report.drift:
+        yield f"drift   {planning.drift_line(report.drift)}; {setting(locked=True)} refuses that"
+    if report.unfixed:
+        yield f"fixes   {planning.unfixed_line(report.unfixed)}"
+
+
+def starting(report: BuildReport) -> Iterator[str]:
+    """Say what runs by itself in an image: its suites ran without it, and again with it."""
+    return (f"starts  {printable(start.sentence)}: the suites ran without it" for start in report.starts or ())
+
+
 def _said(results: Iterable[SmokeReport]) -> Iterator[str]:
-    """What packages said, when they were imported, that they do without."""
+    """Yield what packages said at their import about what they do without."""
     return (f"warning {line}" for result in results for line in result.metrics.get(SAID, ()))
 
 
@@ -218,7 +236,7 @@ def insistence(known: Fallback | None, command: Command) -> str:
 
 
 def fallback_lines(report: BuildReport, insist: Command) -> Iterator[str]:
-    """What `publish` says of a fall-back; nothing of another image. `insist`: the command that takes none."""
+    """Yield the lines of `publish` on a fall-back; none for another image. `insist`: the command that takes none."""
     known = report.fallback
     if known is None:
         return

@@ -1,4 +1,4 @@
-"""What an engine builds from: wheels and a base for the embedded builder, base, mirrors and certificates for others.
+"""An engine's inputs: wheels and a base for the embedded builder; base, mirrors and certificates for others.
 
 Light to import, since an unchanged image asks for its key alone: what builds is loaded when something is built.
 """
@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.assembly import extensions, summary
-from graphcrate.compat import suites
-from graphcrate.compat.next_steps import Beside, same_with
-from graphcrate.compat.request import SourceOptions
+from graphcrate.compat.facts import suites
+from graphcrate.compat.failures.failure import Beside, same_with
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.engines import table
 from graphcrate.engines.backend import BuildOrder, Built, Engine
 from graphcrate.engines.embedded import engine as embedded
@@ -21,14 +21,14 @@ from graphcrate.host import process, trace
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
 from graphcrate.model.command import command, setting
-from graphcrate.model.compression import Compression
 from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import CompileStep, Plan
 from graphcrate.model.recipe import CHANNELS, Channel
-from graphcrate.resolve import base as bases
-from graphcrate.resolve.channels import SourceKind, mirror_of, mirrored, user_indexes
-from graphcrate.resolve.fetch import bytes_to_fetch, fetch
+from graphcrate.resolve.sources.channels import SourceKind, mirror_of, mirrored, user_indexes
+from graphcrate.resolve.sources.fetch import bytes_to_fetch, fetch
+from graphcrate.resolve.stack import base as bases
+from sifsquash.values import Compression
 
 #: Where nothing else is asked for.
 EMBEDDED: Engine = embedded.EMBEDDED

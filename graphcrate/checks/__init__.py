@@ -1,1 +1,1 @@
-"""What an image must satisfy, judged from its bytes: runtime contracts and binary audit."""
+"""Checks of an image, judged from its bytes: runtime contracts and binary audit."""

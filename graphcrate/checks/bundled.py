@@ -1,4 +1,4 @@
-"""What a wheel of one project brings along of others: by its own bill of materials, else by its files' names.
+"""Parts of other projects bundled in a wheel: by its own bill of materials, else by its files' names.
 
 PEP 770 puts bills into `.dist-info/sboms/`; auditwheel and others write them since 2025. Older wheels have libraries
 alone, in `NAME.libs/` or under names with a hash in them.
@@ -13,7 +13,7 @@ import msgspec
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import licences, slim
+from graphcrate.compat.facts import licences, slim
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
 
@@ -50,7 +50,7 @@ class _Bill(msgspec.Struct, frozen=True):
 
 
 def of_package(package: str, folder: str, texts: Mapping[str, bytes]) -> tuple[Bundled, ...]:
-    """What the bills in a package's `.dist-info` (its folder) name, else libraries that its RECORD has. Sorted."""
+    """Find what the bills in a package's `.dist-info` (its folder) name, else libraries that its RECORD has. Sorted."""
     billed: list[Bundled] = []
     for path, data in sorted(texts.items()):
         if path.startswith(f"{folder}/sboms/"):
@@ -58,7 +58,7 @@ def of_package(package: str, folder: str, texts: Mapping[str, bytes]) -> tuple[B
                 billed += _of_bill(package, codec.decode(data, _Bill).components)
             except UNREADABLE:  # another format, or another version of this one
                 continue
-    # one bill may name the libraries, another the crates: those without a path stand for files that nobody can tell
+    # one bill may name the libraries, another the crates: those without a path stand for files that cannot be told
     parts = billed or [*_found(package, folder, texts.get(f"{folder}/RECORD", b""))]
     return tuple(sorted(set(parts[:_MOST])))
 

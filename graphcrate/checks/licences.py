@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.checks import bundled
 from graphcrate.checks.bundled import Bundled
-from graphcrate.compat import licences
-from graphcrate.compat import packages as metadata
+from graphcrate.compat.facts import licences
+from graphcrate.compat.facts import packages as metadata
 
 _METADATA = re.compile(r".*/site-packages/[^/]+\.dist-info/METADATA")
 _CLASSIFIER = "License :: "
@@ -22,7 +22,7 @@ _NONE = ("", "unknown", "none")
 
 
 class PackageFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a package's own files say."""
+    """Facts from a package's own files."""
 
     licences: tuple[str, ...] = ()  #: all that hold for parts of it, each an SPDX expression or a name in words
     requires: tuple[str, ...] = ()  #: normalised names of what it needs, whether the image has them or not

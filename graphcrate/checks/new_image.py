@@ -1,4 +1,4 @@
-"""What a new image is held against before anything runs in it: contracts of runtimes, the audit of its libraries."""
+"""Checks of a new image before anything runs in it: contracts of runtimes, the audit of its libraries."""
 
 import contextlib
 import functools
@@ -9,13 +9,16 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.checks import wording
+from graphcrate.checks.audit import names as naming
 from graphcrate.checks.audit import run as auditing
+from graphcrate.checks.audit.packages import Packages
 from graphcrate.checks.contracts import run as checking
 from graphcrate.checks.reading import read_image
-from graphcrate.compat.facts import gpu_models
-from graphcrate.host import documents, settings, trace
-from graphcrate.host.atomic import write_file
+from graphcrate.compat.facts.facts import gpu_models
+from graphcrate.host import settings, trace
 from graphcrate.host.context import Context
+from graphcrate.host.disk import documents
+from graphcrate.host.disk.atomic import write_file
 from graphcrate.model.audit import Audit, AuditFinding
 from graphcrate.model.command import IMAGE_AGAIN, command, setting
 from graphcrate.model.contract import Host
@@ -72,7 +75,13 @@ def vet(
         ),
         gpus={name: finding.status for name, finding in auditing.by_capability(image.contents).items()},
     )
-    return msgspec.structs.replace(report, contracts=contracts, audit=audited)
+    return msgspec.structs.replace(
+        report,
+        contracts=contracts,
+        audit=audited,
+        starts=naming.starts(image.contents, Packages(image.contents)),
+        beside=naming.beside(image.contents),
+    )
 
 
 def failures(report: BuildReport, folder: Path) -> list[str]:

@@ -14,23 +14,21 @@ from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.contracts.fabric import fabric
 from graphcrate.checks.reading import read_image, read_view
-from graphcrate.compat import facts
+from graphcrate.compat.facts import facts
 from graphcrate.host.context import Context
-from graphcrate.host.emulation import this_machine
+from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.model.answer import Answer
 from graphcrate.model.audit import Audit
 from graphcrate.model.contract import Host, ImageView, Inspection
-from graphcrate.model.errors import AuditError, ContractError, GraphcrateError, LayoutError, NetworkError, UsageError
+from graphcrate.model.errors import AuditError, ContractError, GraphcrateError, LayoutError, UsageError
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.runtime import RuntimeName
-from graphcrate.model.vulnerability import VulnerabilityReport
 from graphcrate.model.words import size
 from graphcrate.oci.validate import validate
 
-Part = Literal["bytes", "runtimes", "binaries", "vulnerabilities"]
-#: which needs the network and what others know on this day: only where it is named
-ON_DEMAND: Part = "vulnerabilities"
-PARTS: tuple[Part, ...] = tuple(part for part in get_args(Part) if part != ON_DEMAND)
+Part = Literal["bytes", "runtimes", "binaries"]
+PARTS: tuple[Part, ...] = get_args(Part)
+_OF_SCANNERS = "vulnerabilities"  #: a part until scanners took its place: docs/decisions/vulnerabilities.md
 
 
 class Bytes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,11 +52,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     bytes: Bytes | None = None
     runtimes: Inspection | None = None
     binaries: Audit | None = None
-    vulnerabilities: VulnerabilityReport | None = None  #: `resolve.advisories` judges what is installed
 
 
 class CheckScope(NamedTuple):
-    """What of an image is checked. `contracts`: ids of those that count of its part `runtimes`; empty: all."""
+    """The part of an image that is checked. `contracts`: ids of those that count of its part `runtimes`; empty: all."""
 
     parts: tuple[Part, ...] = PARTS
     contracts: frozenset[str] = frozenset()
@@ -69,19 +66,24 @@ EVERYTHING = CheckScope()
 
 def scope_of(names: Sequence[str]) -> CheckScope:
     """Find the parts and the contracts that the user named; all where none was named. Raises UsageError."""
-    every: tuple[Part, ...] = get_args(Part)
+    if _OF_SCANNERS in names:
+        raise UsageError(
+            "a check asks nobody about known vulnerabilities",
+            cause="Scanners know more of them, and read the image as it is.",
+            next_step="grype oci-dir:dist/NAME/TAG/oci, or trivy as docs/vulnerabilities.md shows",
+        )
     contracts_named = {check.id for check in contracts.CHECKS}.intersection(names)
-    if strange := next((name for name in names if name not in every and name not in contracts_named), None):
-        near = difflib.get_close_matches(strange, (*every, *(check.id for check in contracts.CHECKS)), n=1)
+    if strange := next((name for name in names if name not in PARTS and name not in contracts_named), None):
+        near = difflib.get_close_matches(strange, (*PARTS, *(check.id for check in contracts.CHECKS)), n=1)
         hint = f"; the nearest is {near[0]}" if near else ""
         raise UsageError(
             f"there is no part and no contract {strange!r} of a check{hint}",
-            next_step=f"choose from: {', '.join(every)}, or a contract of docs/contracts.md",
+            next_step=f"choose from: {', '.join(PARTS)}, or a contract of docs/contracts.md",
         )
     if contracts_named and "runtimes" not in names:
-        parts = tuple(part for part in every if part in names or part == "runtimes")
+        parts = tuple(part for part in PARTS if part in names or part == "runtimes")
         return CheckScope(parts, frozenset(contracts_named))
-    return CheckScope(tuple(part for part in every if part in names) or PARTS)
+    return CheckScope(tuple(part for part in PARTS if part in names) or PARTS)
 
 
 def check(
@@ -95,7 +97,7 @@ def check(
     fetch: Fetch = "small",
     asked: Platform | None = None,
 ) -> Checked:
-    """Check what is selected of an image, whatever its form.
+    """Run the selected checks on an image of any form.
 
     Of one for several platforms that for the one `asked` for, else for machines with the host's GPUs, else for this
     machine. Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError.
@@ -137,22 +139,6 @@ def failure(checked: Checked) -> GraphcrateError | None:
             return ContractError(f"{checked.image} breaks {failures} of {len(findings)} contracts", cause=also)
     if broken:
         return AuditError(f"{checked.image} will not work: {len(broken)} of its findings fail")
-    return _vulnerable(checked.vulnerabilities) if checked.vulnerabilities else None
-
-
-def _vulnerable(report: VulnerabilityReport) -> GraphcrateError | None:
-    """What is known before what is not: an image of which nobody says anything has not passed."""
-    if report.known:
-        return ContractError(
-            f"{report.image} has {report.affected} package{'s' * (report.affected != 1)} with known vulnerabilities"
-        )
-    if report.silent:
-        count = len({(each.kind, name) for each in report.silent for name in each.packages})
-        return NetworkError(
-            f"whether {count} packages of {report.image} have known vulnerabilities is not known",
-            cause="; ".join(dict.fromkeys(each.why for each in report.silent)),
-            next_step="name an index that has advisories (UV_DEFAULT_INDEX), or a mirror of Debian (DEBIAN_MIRROR)",
-        )
     return None
 
 
@@ -165,8 +151,6 @@ def answer(checked: Checked, *, everything: bool) -> Answer:
         answers["runtimes"] = wording.contracts(judged.findings, judged.unread, everything=everything)
     if checked.binaries:
         answers["binaries"] = wording.audit(checked.binaries, everything=everything)
-    if checked.vulnerabilities:
-        answers["vulnerabilities"] = wording.vulnerabilities(checked.vulnerabilities)
     sections = tuple(section for part_answer in answers.values() for section in part_answer.sections)
     summary = tuple(f"{part:8}  {line}" for part, part_answer in answers.items() for line in part_answer.summary)
     return Answer(sections, summary=summary)

@@ -15,8 +15,8 @@ from graphcrate.artifacts.tree.reader import Selection, Tools
 from graphcrate.checks.audit import verbs
 from graphcrate.checks.contracts.run import ASKED
 from graphcrate.checks.contracts.view import view_of
-from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
+from graphcrate.host.disk.cache import Cache
 from graphcrate.model.audit import Contents
 from graphcrate.model.contract import ImageView
 from graphcrate.model.errors import LayoutError
@@ -74,7 +74,7 @@ def read_view(
 def tools(
     ctx: Context, below: str = "", chosen: binaries.Keep | None = None, platform: Platform = DEFAULT
 ) -> Iterator[Tools]:
-    """What a reader of an image works with, or of packages that would lie `below` a folder in one.
+    """Yield tools for a reader of an image, or of packages that would be `below` a folder in one.
 
     `chosen`: which of its programs and libraries, if not all. `platform`: of an image for several.
     """
@@ -84,7 +84,7 @@ def tools(
 
 
 def _selection(folder: Path, below: str = "", chosen: binaries.Keep | None = None) -> Selection:
-    """What the checks ask of files; see `tools`. `folder`: for temporary files."""
+    """Select the files that the checks need; see `tools`. `folder`: for temporary files."""
     selection = binaries.selection(folder, below, binaries.nothing if below else ASKED.keeps, chosen)
     if not selection.name:
         return selection

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from graphcrate.compat import licences
+from graphcrate.compat.facts import licences
 
 STATUS = "/var/lib/dpkg/status"
 _DOC = "/usr/share/doc"
@@ -19,7 +19,7 @@ _LONGEST = 60  #: characters of a short name; what is longer is a licence's text
 
 
 class SystemPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """What Debian's files say of a package. `version`: of its source."""
+    """A system package by Debian's files. `version`: of its source."""
 
     source: str
     version: str

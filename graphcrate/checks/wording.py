@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.audit import Audit, AuditFinding, PackageCode
 from graphcrate.model.contract import ContractFinding
-from graphcrate.model.vulnerability import NotKnown, Vulnerability, VulnerabilityReport
-from graphcrate.model.words import joined, printable
+from graphcrate.model.words import printable
 
 #: of a contract's status or an audit's severity, the worst first: in words, and in rich's
 _WORDS = {"fail": "fail", "warn": "warn", "unknown": "not known", "note": "note", "pass": "pass"}
@@ -60,56 +59,8 @@ def stored(faults: Iterable[str], warnings: Iterable[str], summary: str) -> Answ
     return Answer((Section(entries),), summary=(summary,))
 
 
-_KINDS = {"debian": "Debian", "python": "Python", "conda": "conda"}
-_SHOWN = 5  #: ids of a package; --json has all
-_HEADS = ("package", "installed", "fixed in", "known as")
-
-
-def vulnerabilities(report: VulnerabilityReport) -> Answer:
-    """A table of what is known, what is not known and why, then how many packages were judged."""
-    rows = [_HEADS, *(_row(vulnerability) for vulnerability in report.known)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    table = [
-        AnswerLine("fail", line, (vulnerability.link,) if vulnerability.link else (), _STYLES["fail"])
-        for line, vulnerability in zip(lines[1:], report.known, strict=True)
-    ]
-    unknown = [
-        AnswerLine("not known", f"{_count(each)}: {each.why}", _names(each.packages), _STYLES["unknown"])
-        for each in report.unknown
-    ]
-    judged = " and ".join(f"{count} of {_KINDS[kind]}" for kind, count in report.judged.items())
-    fixable = f"{report.affected} of these have known vulnerabilities" if report.known else "none is known of these"
-    left = sum(len(each.packages) for each in report.unknown)
-    summary = f"judged {judged}: {fixable}" if any(report.judged.values()) else "nothing was judged"
-    summary += f"; not known of {left} packages" if left else ""
-    heading = f"{'':6}{lines[0]}"
-    return Answer((Section(tuple(table), heading), Section(tuple(unknown))), summary=(*_unread(report.unread), summary))
-
-
-def _row(vulnerability: Vulnerability) -> tuple[str, ...]:
-    name = (
-        f"{vulnerability.name} ({vulnerability.source})"
-        if vulnerability.source not in ("", vulnerability.name)
-        else vulnerability.name
-    )
-    ids = joined(vulnerability.ids, _SHOWN) or "an update of the security archive"
-    return tuple(
-        map(printable, (name, vulnerability.version, " or ".join(vulnerability.fixed) or "no release yet", ids))
-    )
-
-
-def _count(group: NotKnown) -> str:
-    count = len(group.packages)
-    return f"{count} package{'s' * (count != 1)} of {_KINDS[group.kind]}"
-
-
-def _names(names: Sequence[str]) -> tuple[str, ...]:
-    return (joined(names, 12),) if names else ()
-
-
 def sentence(finding: AuditFinding) -> str:
-    """What an audit found, and where, in a sentence."""
+    """Word a finding of the audit, with its place, as a sentence."""
     return f"{finding.package} {finding.file}".rstrip() + f": {finding.what}"
 
 

@@ -17,7 +17,7 @@ Free = Annotated[
 def cache(free: Free = None, output: options.Output = Path("dist"), as_json: options.Json = False) -> None:
     """Show what the cache takes of the disk, or free it: --free FOLDER. Images in dist/ are not touched."""
     from graphcrate.artifacts.shares import costs
-    from graphcrate.host.cleaning import MEANING, limit, measure, release
+    from graphcrate.host.disk.cleaning import MEANING, limit, measure, release
     from graphcrate.model.words import size
 
     there = here().cache

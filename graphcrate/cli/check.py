@@ -9,18 +9,16 @@ import typer
 
 from graphcrate.cli import options
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named
-from graphcrate.compat.targets import MachineRequest
+from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.words import listed
 
 if TYPE_CHECKING:
-    from graphcrate.artifacts.tree.opening import Fetch
     from graphcrate.checks import parts
     from graphcrate.host.context import Context
     from graphcrate.model.audit import Audit
-    from graphcrate.model.vulnerability import VulnerabilityReport
 
 Ref = Annotated[
     str,
@@ -38,9 +36,8 @@ Only = Annotated[
     typer.Option(
         help="bytes: sizes, digests, archives; "
         f"runtimes: what {listed(row.title for row in RUNTIMES.values())} require; "
-        "binaries: libraries, symbols and GPU code; vulnerabilities: known ones, by the package index and Debian's "
-        "security archive, which are asked; or a contract of docs/contracts.md, such as fabric. "
-        "Again for more; all but vulnerabilities if left out."
+        "binaries: libraries, symbols and GPU code; or a contract of docs/contracts.md, such as fabric. "
+        "Again for more; all if left out."
     ),
 ]
 
@@ -66,13 +63,10 @@ def check(
     output: options.Output = Path("dist"),
     as_json: options.Json = False,
 ) -> None:
-    """Check any image without running it. Reads its bytes, what runtimes require of it, its programs and libraries.
-
-    `--only vulnerabilities` asks which of its packages have known ones. What is not known is said, and does not pass.
-    """
+    """Check any image without running it. Reads its bytes, what runtimes require of it, its programs and libraries."""
     from graphcrate.checks import parts
     from graphcrate.cli import tables
-    from graphcrate.compat import explain, targets
+    from graphcrate.compat.variants import explain, targets
     from graphcrate.host import settings
     from graphcrate.resolve import libraries
 
@@ -101,8 +95,6 @@ def check(
     )
     if checked.binaries:
         checked = msgspec.structs.replace(checked, binaries=libraries.advised(checked.binaries, ctx))
-    if parts.ON_DEMAND in scope.parts:
-        checked = msgspec.structs.replace(checked, vulnerabilities=_known_of(ref, ctx, output, fetch))
     tables.write(checked, parts.answer(checked, everything=everything), as_json=as_json)
     _raise_if_failed(checked)
 
@@ -115,18 +107,6 @@ def _raise_if_failed(checked: "parts.Checked") -> None:
     if error := parts.failure(checked):
         error.next_step = (checked.binaries and libraries.next_step(checked.binaries)) or error.next_step
         raise error
-
-
-def _known_of(ref: str, ctx: "Context", output: Path, fetch: "Fetch") -> "VulnerabilityReport":
-    """Which known vulnerabilities an image has."""
-    from graphcrate.checks.installed import read_installed
-    from graphcrate.compat.request import SourceOptions
-    from graphcrate.resolve import advisories
-    from graphcrate.resolve.offers import Sources
-
-    installed = read_installed(ref, ctx, output, fetch)
-    sources = Sources(SourceOptions(mirror=config().mirror or None), ctx.cache, ctx.environment, ctx.progress.note)
-    return advisories.judge(installed, sources, ctx)
 
 
 def validate(ref: Ref, output: options.Output = Path("dist")) -> None:
@@ -147,8 +127,8 @@ def audit(
     from graphcrate.checks import wording
     from graphcrate.checks.audit import run as auditing
     from graphcrate.cli import tables
-    from graphcrate.compat import explain
-    from graphcrate.compat.facts import gpu_models
+    from graphcrate.compat.facts.facts import gpu_models
+    from graphcrate.compat.variants import explain
     from graphcrate.model.errors import AuditError
     from graphcrate.resolve import libraries
 
@@ -171,10 +151,11 @@ def audit(
 def _audited_lock(names: list[str], ctx: "Context", base: str, gpus: Sequence[str], output: Path) -> "Audit":
     """Audit the wheels that a lock names, fetched where the cache lacks them, for the GPUs that it compiles for."""
     from graphcrate.checks.audit import run as auditing
-    from graphcrate.compat import catalog, facts
-    from graphcrate.compat.request import SourceOptions
-    from graphcrate.host import documents
-    from graphcrate.resolve.fetch import fetch
+    from graphcrate.compat.facts import facts
+    from graphcrate.compat.variants import catalog
+    from graphcrate.compat.variants.request import SourceOptions
+    from graphcrate.host.disk import documents
+    from graphcrate.resolve.sources.fetch import fetch
 
     if len(names) > 1:
         raise UsageError("one lock can be audited at a time", next_step=command("audit", names[0]))
@@ -205,12 +186,14 @@ def explain(
     runtime_version: options.RuntimeVersion = "",
     kernel: options.Kernel = "",
     glibc: options.Glibc = "",
+    trust_paths: options.TrustPaths = False,
     as_json: options.Json = False,
 ) -> None:
     """Say which CUDA version runs on a machine, and why others do not."""
     from graphcrate.cli import tables
-    from graphcrate.compat import catalog, own
-    from graphcrate.compat import explain as explaining
+    from graphcrate.compat.requirements import own
+    from graphcrate.compat.variants import catalog
+    from graphcrate.compat.variants import explain as explaining
     from graphcrate.host import settings
 
     ctx = here()
@@ -223,7 +206,7 @@ def explain(
         kernel=kernel,
         glibc=glibc,
     )
-    stack = own.find_stack(name, cuda)
+    stack = own.find_stack(name, cuda, trusts_paths=trust_paths)
     recipe, cuda = catalog.find_recipe(ctx, stack.name), stack.cuda
     if cuda is not None:
         catalog.refuse_unknown_cuda(recipe, cuda, lambda other: command("explain", name, cuda=other))

@@ -1,15 +1,16 @@
-"""How a command ends: what it raised becomes a message on stderr and an exit code."""
+"""End a command: the error that it raised becomes a message on stderr and an exit code."""
 
 import contextlib
 import difflib
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import typer.core
 
-from graphcrate.host import streams
-from graphcrate.model.command import ETC, Command
+from graphcrate.host import settings, streams, trace
+from graphcrate.model.command import CHECKOUT_PROGRAM, ETC, Command, is_upkeeps
 from graphcrate.model.errors import GraphcrateError, UsageError
 
 #: what other programs call a command
@@ -25,32 +26,16 @@ _ELSEWHERE = {
 _ALIKE = 0.6  #: as difflib has it
 #: every command, as `--help` lists them
 GROUPS = {
-    "Build": ("image", "matrix", "list", "explain", "lock", "update", "render", "schema"),
+    "Build": ("image", "matrix", "list", "explain", "lock", "render", "schema"),
     "Use": ("run", "convert", "job", "test"),
     "Look at": ("check", "inspect", "report", "diff", "audit"),
-    "Share": ("publish", "verify", "keys", "catalog"),
+    "Share": ("publish", "verify", "keys"),
     "Help": ("doctor", "cache"),
 }
 
 
 class Commands(typer.core.TyperGroup):
-    """All commands. click would end without a word after an interrupt, and with 1 where nobody reads on."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 (as below)
-        """Name the command of ours for one that other programs have. Raises UsageError."""
-        if args and args[0] not in self.commands and (ours := _ELSEWHERE.get(args[0])):
-            raise UsageError(
-                f"there is no command {args[0]!r}",
-                next_step=f"{Command(ours, (ETC,)).by_program()}    is what does that",
-            )
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 (as below)
-        """Write the commands in groups."""
-        for group, names in GROUPS.items():
-            with formatter.section(group):
-                rows = [(name, self.commands[name].get_short_help_str(limit=72)) for name in names]
-                formatter.write_dl(rows)
+    """Commands. click would end without a word after an interrupt, and with 1 when its output is closed."""
 
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401 (click's, of which typer has a copy that is its own)
         with exiting():
@@ -65,14 +50,53 @@ class Commands(typer.core.TyperGroup):
                 raise
 
 
+class ProductCommands(Commands):
+    """All commands of graphcrate."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 (as below)
+        """Name the command of ours for one that other programs have, and who has upkeep's. Raises UsageError."""
+        if is_upkeeps(args):
+            raise UsageError(
+                f"{args[0]}{' --check' if args[0] == 'lock' else ''} is not in this package",
+                cause="What keeps the repository's recipes and locks, and shows them, is a program beside it: upkeep.",
+                next_step=f"{CHECKOUT_PROGRAM} {shlex.join(args)}    (in a clone of the project)",
+            )
+        if args and args[0] not in self.commands and (ours := _ELSEWHERE.get(args[0])):
+            raise UsageError(
+                f"there is no command {args[0]!r}",
+                next_step=f"{Command(ours, (ETC,)).by_program()}    is what does that",
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 (as below)
+        """Write the commands in groups."""
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                rows = [(name, self.commands[name].get_short_help_str(limit=72)) for name in names]
+                formatter.write_dl(rows)
+
+
 def is_like(typed: str, name: str) -> bool:
-    """Whether what was typed may have meant the option `name`, both without dashes."""
+    """Return whether what was typed may have meant the option `name`, both without dashes."""
     return name.startswith(typed) or difflib.SequenceMatcher(None, typed, name).ratio() >= _ALIKE
+
+
+def run(commands: Callable[[], object]) -> None:
+    """Run a command line, and turn errors into a message and their exit code."""
+    from graphcrate.host.process import interrupt_on_terminate
+
+    interrupt_on_terminate()
+    with exiting():
+        trace.begin(settings.environment(), sys.argv[1:])
+        try:
+            commands()
+        finally:
+            trace.end()
 
 
 @contextlib.contextmanager
 def exiting() -> Iterator[None]:
-    """Expected errors with their own exit code, 130 after an interrupt, 141 where nobody reads what is printed.
+    """Expected errors with their own exit code, 130 after an interrupt, 141 when the output is closed.
 
     Faults of this program pass: `defects.guard` has them.
     """
@@ -87,7 +111,7 @@ def exiting() -> Iterator[None]:
         streams.give_up_stdout()
         sys.exit(141)
     except OSError as error:
-        from graphcrate.host.os_errors import explained
+        from graphcrate.host.disk.os_errors import explained
 
         if (expected := explained(error)) is None:
             raise

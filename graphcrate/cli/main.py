@@ -14,21 +14,22 @@ from graphcrate import __version__
 from graphcrate.cli import cache, check, options, publish, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
-from graphcrate.host import defects, settings, streams, trace
+from graphcrate.host import defects, streams
 from graphcrate.model import command as commands
-from graphcrate.model.command import command, is_recipe_file
-from graphcrate.model.compression import Compression
+from graphcrate.model.command import command, is_recipe_file, setting
 from graphcrate.model.errors import DifferenceError, UsageError
+from sifsquash.values import Compression
 
 if TYPE_CHECKING:
-    from graphcrate.compat.request import BuildRequest
+    from graphcrate.compat.variants.request import BuildRequest
 
 app = typer.Typer(
-    cls=ending.Commands,
+    cls=ending.ProductCommands,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    epilog=None if commands.INSTALLED else f"update, catalog and lock --check are upkeep's: {command('update')} --help",
 )
 
 Name = Annotated[
@@ -76,6 +77,13 @@ Slim = Annotated[
 Locked = Annotated[
     bool, typer.Option("--locked", help="Build from committed locks alone; where a file of one is nowhere, refuse.")
 ]
+WithoutSecurity = Annotated[
+    bool,
+    typer.Option(
+        "--without-security",
+        help="Lock where no mirror lists the security updates; the image says so.",
+    ),
+]
 KeepGoing = Annotated[
     bool, typer.Option("--keep-going", help="Run the tests too where the audit says that the image cannot work.")
 ]
@@ -116,6 +124,7 @@ def image(
     apt: Annotated[list[str] | None, typer.Option(help="Debian packages to add.")] = None,
     build_apt: BuildApt = None,
     build_env: BuildEnv = None,
+    trust_paths: options.TrustPaths = False,
     gpu: options.Gpus = None,
     driver: options.Driver = "",
     target: options.Target = "",
@@ -134,6 +143,7 @@ def image(
     flavour: Flavour = "runtime",
     slim: Slim = "no",
     locked: Locked = False,
+    without_security: WithoutSecurity = False,
     pack: Pack = "",
     plan: PlanOnly = False,
     quiet: options.Quiet = False,
@@ -141,13 +151,15 @@ def image(
 ) -> None:
     """Build an image and test it by a training run inside."""
     from graphcrate.cli.requests import build_request
-    from graphcrate.compat.request import SourceOptions, SuiteOptions
-    from graphcrate.compat.targets import MachineRequest
+    from graphcrate.compat.variants.request import SourceOptions, SuiteOptions
+    from graphcrate.compat.variants.targets import MachineRequest
 
     target = target or ("" if gpu or driver else config().target)
     machine = MachineRequest(target=target, gpu=gpu_list(gpu), driver=driver)
-    sources = SourceOptions(channel=channel, mirror=mirror, wheels=wheels, toolkit=toolkit, pyg_lib=pyg_lib)
-    sources = msgspec.structs.replace(sources, extensions=extensions, devel=flavour == "devel", locked=locked)
+    of_lock = SourceOptions(extensions=extensions, locked=locked, without_security=without_security)
+    places = {"channel": channel, "mirror": mirror, "wheels": wheels, "toolkit": toolkit, "pyg_lib": pyg_lib}
+    sources = msgspec.structs.replace(of_lock, devel=flavour == "devel", **places)
+    lists = {"packages": with_ or (), "apt": apt or (), "build_apt": build_apt or (), "build_env": build_env or ()}
     request = build_request(
         "image",
         name,
@@ -155,28 +167,25 @@ def image(
         platform=platform,
         machine=machine,
         sources=sources,
-        packages=with_ or (),
         requirements=requirements or (),
-        apt=apt or (),
         flavour=flavour,
-        build_apt=build_apt or (),
-        build_env=build_env or (),
+        trust_paths=trust_paths,
+        **lists,
     )
-    suites = SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)
-    packs = _packs(pack, engine)
-    request = msgspec.structs.replace(request, slim=slim, suites=suites, engine=engine, output=output, packs=packs)
-    _build(request, as_json, plan_only=plan, quiet=quiet)
+    made = {"engine": engine, "output": output, "packs": _packs(pack, engine), "slim": slim}
+    made |= {"suites": SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)}
+    _build(msgspec.structs.replace(request, **made), as_json, plan_only=plan, quiet=quiet)
 
 
 def _packs(pack: str, engine: str) -> Compression | None:
-    """What `--pack` asks for; None of nothing. Raises UsageError for what is no compression and no kernel."""
+    """Parse `--pack`; None where it is not given. Raises UsageError for neither a compression nor a kernel."""
     if not pack:
         return None
     if engine not in ("auto", "embedded"):
         raise UsageError(
             f"--pack does not apply to {engine}",
             cause="Only our own builder has layers that a SIF is made of.",
-            next_step="leave --pack out",
+            next_step=f"leave {setting(pack=pack).both()} out",
         )
     if pack in tuple(Compression):
         return Compression(pack)
@@ -190,7 +199,7 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, quiet: bo
     from graphcrate.assembly import pipeline, summary
     from graphcrate.host import settings
 
-    start, ctx = settings.now(), here(quiet=quiet)
+    start, ctx = settings.now(), here(quiet=quiet, without_security=request.sources.without_security)
     if plan_only:
         lines_of_plan, value = pipeline.plan_image(request, ctx)
         write(value, "".join(f"{line}\n" for line in lines_of_plan), as_json=as_json)
@@ -243,21 +252,19 @@ def list_(
 ) -> None:
     """List stacks and their variants."""
     from graphcrate.cli import tables
-    from graphcrate.compat import catalog
+    from graphcrate.compat.variants import catalog
 
     ctx = here()
     recipes = catalog.all_recipes(ctx)
     if as_json:
         write(tables.described(ctx, recipes), "", as_json=True)
         return
-    from rich.console import Console
-
-    from graphcrate.compat.support import MARKS, support
+    from graphcrate.compat.variants.support import MARKS, support
 
     if not gpus:
         sys.stdout.write("".join(f"{line}\n" for line in tables.variants(ctx, recipes)))
         return
-    console = Console(soft_wrap=True, highlight=False)
+    console = streams.console(soft_wrap=True, highlight=False)
     for recipe in recipes:
         console.print(tables.heat_map(support(recipe)), end="\n\n")
     console.print("   ".join(f"{mark} {meaning}" for mark, meaning in MARKS.values()))
@@ -266,11 +273,7 @@ def list_(
 @app.command()
 def lock(
     name: Annotated[
-        str,
-        typer.Argument(
-            help="Recipe, or the file of one of your own; with --check all committed locks if left out.",
-            metavar="[NAME]",
-        ),
+        str, typer.Argument(help="Recipe, such as pyg, or the file of one of your own.", metavar="[NAME]")
     ] = "",
     cuda: options.Cuda = None,
     platform: options.Platform = "",
@@ -280,113 +283,22 @@ def lock(
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
     pyg_lib: PygLib = None,
-    check_only: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Lock nothing: look whether every file of the committed locks is still there, of all CUDA versions "
-            "if --cuda is left out.",
-        ),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --check: print one JSON value on stdout.")] = False,
+    without_security: WithoutSecurity = False,
+    trust_paths: options.TrustPaths = False,
 ) -> None:
-    """Resolve a variant again and write its lock. Prints the path: images/NAME/VARIANT/CANDIDATE.lock.json.
-
-    With --check: prints where the files of locks are, what has updates since and what was yanked, and ends with 18
-    where a file is nowhere any more.
-    """
-    if check_only:
-        given = {"channel": channel, "wheels": wheels, "toolkit": toolkit, "pyg-lib": pyg_lib}
-        _refuse(**given, extensions=extensions.replace("auto", ""))
-        _check_locks(name, cuda, platform, mirror, as_json)
-        return
+    """Resolve a variant again and write its lock. Prints the path: images/NAME/VARIANT/CANDIDATE.lock.json."""
     if not name:
         raise UsageError("lock needs a recipe", next_step=f"{command('lock', 'pyg', cuda='11.8')}    (list has all)")
-    if as_json:
-        raise UsageError("--json goes with --check alone", next_step=f"{command('lock', name)}    (prints a path)")
     from graphcrate.assembly import pipeline
     from graphcrate.cli.requests import build_request
-    from graphcrate.compat.request import SourceOptions
+    from graphcrate.compat.variants.request import SourceOptions
 
     sources = SourceOptions(
         channel=channel, mirror=mirror, wheels=wheels, extensions=extensions, toolkit=toolkit, pyg_lib=pyg_lib
     )
-    request = build_request("lock", name, cuda, platform=platform, sources=sources)
-    sys.stdout.write(f"{pipeline.write_lock(request, here())}\n")
-
-
-@app.command()
-def update(
-    name: Annotated[str, typer.Argument(help="Recipe; all if left out.", metavar="[NAME]")] = "",
-    check_only: Annotated[
-        bool, typer.Option("--check", help="Write nothing; end with 20 where there is something new.")
-    ] = False,
-    prove: Annotated[
-        bool, typer.Option("--prove", help="Build, check and test what changes, too; what fails is held back.")
-    ] = False,
-    disk: Annotated[
-        str, typer.Option(help="With --prove: what cache and images may take together, such as 40GB; else all.")
-    ] = "",
-    security: Annotated[
-        bool, typer.Option("--security", help="Renew only packages and bases of locks that have known vulnerabilities.")
-    ] = False,
-    mirror: Mirror = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
-    """Take new releases into facts, recipes and locks.
-
-    New torches are measured, variants changed, locked and rendered; stdout has what a reviewer has to know. What cannot
-    be decided, or does not lock, is held back with its reason, and the rest goes on.
-    With --security: locks get the lowest releases that fix what is known, and what these need; nothing else moves.
-    """
-    from graphcrate.update import review as texts
-    from graphcrate.update import run as updating
-
-    options.bytes_of(disk)
-    request = updating.UpdateRequest(
-        recipe=name,
-        check=check_only,
-        prove=prove,
-        security=security,
-        disk=disk,
-        mirror=mirror or config().mirror or None,
-    )
-    request.raise_if_contradictory()
-    if security:
-        from graphcrate.update import security as renewing
-        from graphcrate.update import security_text
-
-        fixes = renewing.run(request, here(quiet=quiet))
-        write(fixes, security_text.text(fixes), as_json=as_json)
-        if check_only:
-            renewing.raise_if_fixable(fixes)
-        return
-    review = updating.run(request, here(quiet=quiet))
-    write(review, texts.text(review), as_json=as_json)
-    if check_only:
-        updating.raise_if_news(review)
-
-
-def _refuse(**given: object) -> None:
-    """Raises UsageError for options that `lock --check` would ignore."""
-    if names := [f"--{name}" for name, value in given.items() if value]:
-        raise UsageError(
-            f"{' and '.join(names)} is for locking, and --check locks nothing",
-            next_step=f"{command('lock', check=True)}, or leave --check out",
-        )
-
-
-def _check_locks(name: str, cuda: str | None, platform: str, mirror: str | None, as_json: bool) -> None:
-    """Say what became of committed locks."""
-    from graphcrate.assembly import standing
-    from graphcrate.cli import tables
-    from graphcrate.compat.request import SourceOptions
-
-    sources = SourceOptions(mirror=mirror or config().mirror or None)
-    standings = standing.check(name, cuda or "", sources, here(), platform)
-    tables.write(standings, tables.standing(standings), as_json=as_json)
-    standing.raise_if_gone(standings)
+    sources = msgspec.structs.replace(sources, without_security=without_security)
+    request = build_request("lock", name, cuda, platform=platform, sources=sources, trust_paths=trust_paths)
+    sys.stdout.write(f"{pipeline.write_lock(request, here(without_security=without_security))}\n")
 
 
 @app.command()
@@ -396,6 +308,7 @@ def render(
     ] = None,
     cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="CUDA version; all if left out.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for NAME/VARIANT/…; images/ if left out.")] = None,
+    trust_paths: options.TrustPaths = False,
 ) -> None:
     """Write Dockerfiles and Singularity definitions. Prints the folders that changed."""
     from graphcrate.render import files
@@ -404,7 +317,7 @@ def render(
         from graphcrate.assembly import pipeline
         from graphcrate.cli.requests import build_request
 
-        request = build_request("render", name, cuda)
+        request = build_request("render", name, cuda, trust_paths=trust_paths)
         sys.stdout.write(f"{pipeline.render_own(request, here(), output or Path('images'))}\n")
         return
     for folder in files.render_all(here(), name, cuda, output):
@@ -430,7 +343,7 @@ def draw(
 ) -> None:
     """Draw a page about an image, or about what differs between two. Prints the path of the HTML file."""
     from graphcrate.artifacts.locate import locate
-    from graphcrate.host.atomic import write_file
+    from graphcrate.host.disk.atomic import write_file
     from graphcrate.pages import report as pages
 
     ctx, ref = here(), named(ref, images)
@@ -444,17 +357,6 @@ def draw(
     target = output or target
     write_file(target, text.encode())
     sys.stdout.write(f"{target}\n")
-
-
-@app.command()
-def catalog(
-    output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("site"), images: options.Output = Path("dist")
-) -> None:
-    """Write a catalogue of all stacks as static pages. English and Chinese; with what was measured of images here."""
-    from graphcrate.pages import catalog as pages
-
-    pages.write(here(), images, output)
-    sys.stdout.write(f"{output / 'index.html'}\n")
 
 
 @app.command()
@@ -550,7 +452,7 @@ app.command()(test.job)
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def doctor(context: typer.Context) -> None:
     """Diagnose this machine or container, or an error: --explain TEXT. Says what cannot work, why, and what to do."""
-    sys.path.insert(0, str(here().root))  # where it lies in an installed package too
+    sys.path.insert(0, str(here().root))  # where an installed package has it too
     from doctor.__main__ import main as look_around
 
     arguments, pasted = _pasted(context.args)
@@ -581,8 +483,8 @@ def schema(
     own: Annotated[bool, typer.Option("--own", help="Of recipes of your own, which extend a stack.")] = False,
 ) -> None:
     """Print the JSON schema of recipe files, for editors."""
-    from graphcrate.compat import toml
-    from graphcrate.compat.own import OwnRecipe
+    from graphcrate.compat.requirements.own import OwnRecipe
+    from graphcrate.model import toml
     from graphcrate.model.recipe import Recipe
 
     write(toml.schema(OwnRecipe) if own else toml.schema(Recipe), "", as_json=True)
@@ -590,17 +492,9 @@ def schema(
 
 def main() -> None:
     """Entry point: run, and turn errors into a message and their exit code."""
-    from graphcrate.host.process import interrupt_on_terminate
-
     streams.prepare()
     with defects.guard():
-        interrupt_on_terminate()
-        with ending.exiting():
-            trace.begin(settings.environment(), sys.argv[1:])
-            try:
-                app()
-            finally:
-                trace.end()
+        ending.run(app)
 
 
 if __name__ == "__main__":

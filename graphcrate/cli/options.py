@@ -1,7 +1,6 @@
-"""What several commands share: options, their defaults (in graphcrate.toml here, config.toml at home), printing."""
+"""Options shared by commands, their defaults (in graphcrate.toml here, config.toml at home), printing."""
 
 import functools
-import io
 import re
 import sys
 from collections.abc import Iterator
@@ -11,11 +10,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 import typer
 
-from graphcrate.compat import toml
-from graphcrate.host import settings
+from graphcrate.host import settings, streams
 from graphcrate.host.context import Context
 from graphcrate.model import platform as platforms
-from graphcrate.model import words
+from graphcrate.model import toml, words
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
@@ -120,6 +118,14 @@ Compression = Annotated[Literal["gzip", "zstd"] | None, typer.Option(help="Of si
 PlainHttp = Annotated[
     bool, typer.Option("--plain-http", help="The registry has no TLS; only in a network that you trust.")
 ]
+TrustPaths = Annotated[
+    bool,
+    typer.Option(
+        "--trust-paths",
+        help="The recipe's file may name what is outside of its folder, and build without the sandbox where there is "
+        "none: for one that you have read.",
+    ),
+]
 Output = Annotated[Path, typer.Option(help="Folder of images.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say warnings alone, and the result.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
@@ -145,29 +151,30 @@ def config() -> Config:
     return Config(**values)
 
 
-def here(*, plain_http: bool = False, quiet: bool = False) -> Context:
+def here(*, plain_http: bool = False, quiet: bool = False, without_security: bool = False) -> Context:
     """The context of a command, with the configured cache.
 
-    `plain_http`: its registries have no TLS; `quiet`: it says warnings alone.
+    `plain_http`: its registries have no TLS; `quiet`: it says warnings alone; `without_security`: it locks suites
+    without a list of security updates.
     """
     context = Context.here()
     chosen = {"GRAPHCRATE_CACHE": config().cache} if config().cache else {}
     environment = {**chosen, **context.environment}
     if plain_http:
         environment[settings.PLAIN_HTTP] = settings.ANY
-    return Context(root=context.root, environment=environment, quiet=quiet)
+    return Context(root=context.root, environment=environment, quiet=quiet, without_security=without_security)
 
 
 def tidy(ctx: Context) -> None:
     """Keep the cache within its limit, after a command that may have written to it."""
     if "cache" in vars(ctx):  # it was opened
-        from graphcrate.host.cleaning import keep_within
+        from graphcrate.host.disk.cleaning import keep_within
 
         keep_within(ctx.cache, ctx.progress)
 
 
 def named(ref: str, output: Path, platform: str = "", *, quiet: bool = False) -> str:
-    """What the user calls an image, by its whole name; which image a short name is, is said. Raises UsageError.
+    """Return an image's whole name and say which image a short name means. Raises UsageError.
 
     `platform`: that was asked for.
     """
@@ -186,7 +193,7 @@ def _files() -> Iterator[Path]:
 
 def write(value: Any, text: str, *, as_json: bool) -> None:  # noqa: ANN401 (what msgspec encodes)
     """Print a command's result: one JSON value, or text. What it says on stderr afterwards comes after it."""
-    if as_json and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # as JSON is, whatever the locale
+    if as_json:
+        streams.write_utf8()
     sys.stdout.write(encode(value).decode() if as_json else text)
     sys.stdout.flush()

@@ -12,19 +12,18 @@ import typer
 
 from graphcrate.cli import options
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
-from graphcrate.model.command import command, setting
-from graphcrate.model.compression import Compression
+from graphcrate.model.command import command, for_shell, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import DEFAULT, Platform
+from sifsquash.values import Compression
 
 if TYPE_CHECKING:
-    from graphcrate.compat.request import BuildRequest
-    from graphcrate.compat.targets import MachineRequest
+    from graphcrate.compat.variants.request import BuildRequest
     from graphcrate.host.context import Context
 
 
 class FileForm(StrEnum):
-    """What a folder can get: `policy.FILE_FORMS`."""
+    """A form of files that a folder can get: `policy.FILE_FORMS`."""
 
     SIF = "sif"
     SQSH = "sqsh"
@@ -94,12 +93,12 @@ def publish(
     kernel: options.MountKernel = None,
     compression: options.Compression = None,
     replace: Replace = False,
+    trust_paths: options.TrustPaths = False,
     output: options.Output = Path("dist"),
     plan: PlanOnly = False,
     as_json: options.Json = False,
 ) -> None:
     """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
-    from graphcrate.compat.targets import MachineRequest
     from graphcrate.publish import policy, publication
 
     ctx, to = here(plain_http=plain_http), to or config().to
@@ -122,7 +121,7 @@ def publish(
     )
     publication.destination_of(request, ctx, to)  # fail before anything is built
     if _is_recipe(image, ctx):
-        build = _build_request(image, cuda, platform, MachineRequest(gpu=gpu_list(gpu), target=target), output)
+        build = _build_request(image, cuda, platform, (gpu_list(gpu), target), output, trust_paths=trust_paths)
         policy.refuse_early(request, build.additions.name or build.name, build.cuda, _platform_of(build))
         request = dataclasses.replace(request, ref=_built(build, ctx, plan=plan, as_json=as_json))
     elif cuda or gpu or target:
@@ -149,11 +148,11 @@ def _refuse_of_built(image: str) -> None:
 
 
 def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Context") -> None:
-    """How each runtime gets a published image, and what it is if it is a fall-back."""
+    """Say how each runtime gets a published image, and the limits of a fall-back."""
     from graphcrate.artifacts import locate
     from graphcrate.assembly import summary
-    from graphcrate.compat.next_steps import NextSteps
-    from graphcrate.compat.request import BuildRequest
+    from graphcrate.compat.variants.next_steps import NextSteps
+    from graphcrate.compat.variants.request import BuildRequest
     from graphcrate.model.report import BuildParameters
 
     for runtime, line in runtimes.items():
@@ -167,8 +166,8 @@ def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Contex
 
 
 def _is_recipe(image: str, ctx: "Context") -> bool:
-    """Whether a recipe is meant, which is built first, and no image. NAME goes before a folder of that name."""
-    from graphcrate.compat import catalog
+    """Return whether a recipe is meant, which is built first, and no image. NAME goes before a folder of that name."""
+    from graphcrate.compat.variants import catalog
 
     if image.endswith(".toml"):
         return True
@@ -183,18 +182,20 @@ def _is_recipe(image: str, ctx: "Context") -> bool:
 
 
 def _build_request(
-    name: str, cuda: str | None, platform: str, machine: "MachineRequest", output: Path
+    name: str, cuda: str | None, platform: str, machine: tuple[str, str], output: Path, *, trust_paths: bool
 ) -> "BuildRequest":
-    """Ask for the image that is published: as a layout, which is what is sent."""
+    """Ask for the image that is published: as a layout, which is what is sent. `machine`: GPUs and target."""
     from graphcrate.cli.requests import build_request
+    from graphcrate.compat.variants.targets import MachineRequest
 
-    request = build_request("publish", name, cuda, platform=platform, machine=machine)
+    asked = MachineRequest(gpu=machine[0], target=machine[1])
+    request = build_request("publish", name, cuda, platform=platform, machine=asked, trust_paths=trust_paths)
     return msgspec.structs.replace(request, output=output, engine="embedded")
 
 
 def _platform_of(build: "BuildRequest") -> Platform:
-    """What the image that is built will be for."""
-    from graphcrate.compat import facts
+    """Return the platform of the image that is built."""
+    from graphcrate.compat.facts import facts
 
     if chosen := options.platform_of(build.platform):
         return chosen
@@ -239,7 +240,8 @@ def verify(
     if not reference.on_registry(ref):
         raise UsageError(
             f"{ref!r} names no registry, and `verify` is for what was published",
-            next_step=f"{command('check', ref)}    for an image here; docker.io/{ref} for one of Docker Hub",
+            next_step=f"{command('check', ref)}    for an image here; "
+            f"{for_shell(f'docker.io/{ref}')} for one of Docker Hub",
         )
     request = verifying.VerifyRequest(
         ref=ref,
@@ -272,11 +274,11 @@ def keys(
     output: Annotated[Path, typer.Option(help="Folder for cosign.key and cosign.pub.")] = Path(),
 ) -> None:
     """Make a pair of keys to sign with, in cosign's format. COSIGN_PASSWORD or the terminal gives the password."""
-    from graphcrate.host.attach import ask_password
+    from graphcrate.host.sandbox.attach import ask_password
     from graphcrate.publish.attest.keys import PASSWORD, make_pair
 
     if not output.is_dir():
-        raise UsageError(f"there is no folder {output}", next_step=f"mkdir -p {output}")
+        raise UsageError(f"there is no folder {output}", next_step=f"mkdir -p {for_shell(output)}")
     password = here().environment.get(PASSWORD)
     if password is None:
         password = ask_password("password for the new key: ")

@@ -1,4 +1,4 @@
-"""What the user asks of a build, as the values that its stages take: the same for all commands that build.
+"""The user's request for a build, as the values that its stages take: the same for all commands that build.
 
 Imported where a command builds: it loads what reads requirements.
 """
@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.cli.options import config
-from graphcrate.compat import mpi, own
-from graphcrate.compat.request import BuildRequest, SourceOptions, Verb
-from graphcrate.compat.targets import MachineRequest
-from graphcrate.host.emulation import this_machine
+from graphcrate.compat.requirements import mpi, own
+from graphcrate.compat.variants.request import BuildRequest, SourceOptions, Verb
+from graphcrate.compat.variants.targets import MachineRequest
+from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.model.platform import DEFAULT
 
 
@@ -30,6 +30,7 @@ def build_request(
     flavour: str = "",
     build_apt: Sequence[str] = (),
     build_env: Sequence[str] = (),
+    trust_paths: bool = False,
 ) -> BuildRequest:
     """Make the request of a stack by its NAME, or of the FILE of a recipe of the user's own, which names its stack.
 
@@ -37,7 +38,7 @@ def build_request(
     Raises RecipeError and UsageError for the file, and for what file and command line refer to.
     """
     typed = own.given(packages, requirements, apt, flavour, build_apt, build_env)
-    stack = own.find_stack(name, cuda)
+    stack = own.find_stack(name, cuda, trusts_paths=trust_paths)
     machine = machine or MachineRequest()
     sources = sources or SourceOptions()
     return BuildRequest(
@@ -51,11 +52,12 @@ def build_request(
         verb=verb,
         requirements=tuple(requirements),
         words=tuple(packages),
+        trust_paths=trust_paths,
     )
 
 
 def _native(machine: MachineRequest) -> str:
-    """What an image is for where nothing says: this machine's platform; empty for the default one.
+    """Return the platform of an image where nothing says: this machine's; empty for the default one.
 
     A machine that is named decides by its GPUs.
     """

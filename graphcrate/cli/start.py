@@ -1,4 +1,4 @@
-"""Where the program begins: whatever goes wrong from here on, its own modules' loading too, ends in a sentence."""
+"""Start the program: any failure from here on, that of loading its own modules too, ends in a sentence."""
 
 from graphcrate.host import defects, streams
 

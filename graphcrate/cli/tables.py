@@ -5,15 +5,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from rich.console import Console
 from rich.text import Text
 
 from graphcrate.assembly.matrix import Result, title
 from graphcrate.cli import options
-from graphcrate.compat import catalog, facts, planning, suites
-from graphcrate.compat.catalog import lock_path, locked_platforms
-from graphcrate.compat.ported import on_platform
-from graphcrate.compat.support import MARKS, Mark, Support, models_with, support
+from graphcrate.compat.facts import facts
+from graphcrate.compat.plan import planning
+from graphcrate.compat.variants import catalog, newer
+from graphcrate.compat.variants.catalog import lock_path, locked_platforms
+from graphcrate.compat.variants.ported import on_platform
+from graphcrate.compat.variants.support import MARKS, Mark, Support, models_with, support
+from graphcrate.host import streams
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.command import command, setting
@@ -21,23 +23,11 @@ from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.platform import DEFAULT, SUPPORTED
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
-from graphcrate.model.standing import FileStanding, LocksStanding, LockStanding, SuiteLists, Update
-from graphcrate.model.words import joined, listed, number_of, size
-from graphcrate.update import known
+from graphcrate.model.words import joined, number_of, size
 
 _MARK_STYLES: dict[Mark, str] = {
     "native": "green", "jit": "yellow", "built": "cyan", "unknown": "dim", "rejected": "dim",
 }  # fmt: skip
-_COLUMNS = (
-    *("lock", "files", "on mirrors", "elsewhere", "nowhere", "not known", "one place"),
-    *("updates", "security", "yanked"),
-)
-_LAST_RESORTS = {
-    "here": ", on this machine,",
-    "copy": ", a public mirror,",
-    "archive": ", the archive of retired suites,",
-    "snapshot": ", which keeps all that Debian had,",
-}
 _HEADS = ("stack", "CUDA", "torch", "PyG", "Python", "GPUs", "driver ≥", "lock")
 
 
@@ -65,7 +55,7 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
                     variant.python,
                     f"{runs[0]} to {runs[-1]}{' *' if apart else ''}" if runs else "-",
                     facts.oldest_driver(variant.cuda) or "-",
-                    known.age(lock.created) if lock else "no",
+                    newer.age(lock.created) if lock else "no",
                 )
             )
     widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(_HEADS))]
@@ -75,8 +65,10 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
     if built:
         names = joined(sorted(built))
         yield f"* {names} too, when built for it: {setting(gpu='…')} ({command('list', gpus=True)})"
-    if newer := known.sentences(ctx, recipes):
-        yield from (*newer, f"{command('update')} takes them")
+    if news := newer.sentences(ctx, recipes):
+        yield from news
+        if ctx.is_checkout:
+            yield f"{command('update')} takes them"
 
 
 def _on_other_platforms(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
@@ -90,7 +82,7 @@ def _on_other_platforms(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str
             if (lock := catalog.read_lock(ctx, recipe, on_platform(variant, platform), candidate))
         ]
         if locks:
-            each = joined(f"{recipe} {cuda} ({known.age(lock.created)})" for recipe, cuda, lock in locks)
+            each = joined(f"{recipe} {cuda} ({newer.age(lock.created)})" for recipe, cuda, lock in locks)
             yield f"{platform.name}: {each}; {setting(platform=platform.name).both()}"
 
 
@@ -104,7 +96,7 @@ def _gpus_of(on_gpus: Support, cuda: str) -> tuple[list[str], list[str]]:
 
 def described(ctx: Context, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
     """`list --json`: one object per variant and candidate; so none for an unavailable variant."""
-    newer = known.recalled(ctx)
+    news = newer.recalled(ctx)
     return [
         {
             "recipe": recipe.name,
@@ -120,7 +112,7 @@ def described(ctx: Context, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
             "tag": catalog.short_tag(variant, candidate),
             "locked": lock_path(ctx, recipe, variant, candidate).is_file(),
             "locked_for": [platform.name for platform in locked_platforms(ctx, recipe, variant, candidate)],
-            "newer": _newer(newer, recipe, variant),
+            "newer": _newer(news, recipe, variant),
             "gpus": models_with(recipe, variant, candidate, "native", "jit"),
             "gpus_when_built_for": models_with(recipe, variant, candidate, "built"),
         }
@@ -130,11 +122,11 @@ def described(ctx: Context, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
     ]
 
 
-def _newer(newer: Mapping[str, known.KnownNews], recipe: Recipe, variant: Variant) -> dict[str, str] | None:
-    """What the last update found for a variant, and when; None where that is nothing, or nobody looked."""
-    news = newer.get(recipe.name)
-    torch, geometric = news.newer.get(variant.cuda, ("", "")) if news else ("", "")
-    return {"torch": torch, "torch_geometric": geometric, "known": news.day} if news and torch else None
+def _newer(news: Mapping[str, newer.KnownNews], recipe: Recipe, variant: Variant) -> dict[str, str] | None:
+    """Return the newer release that the last update found for a variant, and when; None without one."""
+    known = news.get(recipe.name)
+    torch, geometric = known.newer.get(variant.cuda, ("", "")) if known else ("", "")
+    return {"torch": torch, "torch_geometric": geometric, "known": known.day} if known and torch else None
 
 
 def proofs(results: Sequence[Result]) -> Iterator[str]:
@@ -157,104 +149,6 @@ def gpus_of(proof: LockProof) -> list[str]:
     """Compute capabilities that an image runs on by its audit, as people call them: sm_70; with + those by PTX."""
     works = {name: "+" if how == "jit" else "" for name, how in proof.gpus.items() if how != "fails"}
     return [f"sm_{name.replace('.', '')}{mark}" for name, mark in works.items()]
-
-
-def standing(standings: LocksStanding) -> Answer:
-    """What became of locks: a line for each, then what there is to tell of them; locks that share it stand together."""
-    by_hash = {file.sha256: file for file in standings.files}
-    unread = {(suite.suite, suite.platform) for suite in standings.suites if suite.error}
-    rows: list[tuple[str, ...]] = [_COLUMNS]
-    titles_of: dict[tuple[AnswerLine, ...], list[str]] = {}
-    for lock in standings.locks:
-        counts, security = lock.counts, sum(update.is_security for update in lock.updates)
-        numbers = (counts.files, counts.usual, counts.elsewhere, counts.nowhere, counts.unknown, counts.single)
-        updates = (
-            ("?", "?")
-            if unread & {(suite, lock.platform) for suite in lock.suites}
-            else (str(len(lock.updates)), str(security))
-        )
-        rows.append((lock.title, *map(str, numbers), *updates, str(counts.yanked)))
-        entries = tuple(_entries(lock, [by_hash[sha256] for sha256 in lock.files]))
-        titles_of.setdefault(entries, []).append(lock.title)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    opening = (
-        f"{row[0]:{widths[0]}}  "
-        + "  ".join(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
-        for row in rows
-    )
-    sections = (Section(entries, ", ".join(titles)) for entries, titles in titles_of.items())
-    return Answer(tuple(sections), tuple(opening), (*map(_suite, standings.suites), *_reached(standings)))
-
-
-def _entries(lock: LockStanding, files: Sequence[FileStanding]) -> Iterator[AnswerLine]:
-    """What there is to tell of a lock."""
-    for file in files:
-        if file.state == "nowhere":
-            yield AnswerLine("nowhere", f"{file.name} ({file.package} {file.version})", _reasons([file]), "red")
-    if unknown := [file for file in files if file.state == "unknown"]:
-        names = joined(standing.name for standing in unknown)
-        yield AnswerLine("not known", f"{len(unknown)}, as not all places answer: {names}", _reasons(unknown), "yellow")
-    for label, group, style in (
-        ("elsewhere", [file for file in files if file.is_elsewhere], "yellow"),
-        ("one place", [file for file in files if file.is_single and not file.is_elsewhere], ""),
-    ):
-        at: dict[str, list[str]] = {}
-        for file in group:
-            place = file.places[0]
-            alone = " alone" if file.is_single else ""
-            at.setdefault(f"at {place.host}{_LAST_RESORTS.get(place.kind, '')}{alone}", []).append(file.name)
-        yield from (
-            AnswerLine(label, f"{len(names)} {where}: {joined(names)}", (), style) for where, names in at.items()
-        )
-    for label, is_security in (("security", True), ("updates", False)):
-        if updates := [_update(update) for update in lock.updates if update.is_security is is_security]:
-            yield AnswerLine(label, f"{len(updates)}: {', '.join(updates)}")
-    for file in files:
-        if file.is_yanked:
-            yield AnswerLine("yanked", f"{file.name}: {file.yanked_for or 'no reason is given'}", (), "yellow")
-    if own := [file.name for file in files if file.state == "own"]:
-        yield AnswerLine("own", f"{len(own)} of your own folders, which are not looked at: {joined(own)}")
-    yield from (AnswerLine("image", f"{image} of a registry, which is not asked") for image in lock.images)
-
-
-def _reasons(files: Sequence[FileStanding]) -> tuple[str, ...]:
-    """What places say that answered without having these files, each once."""
-    reasons = (
-        f"{sighting.place.host}: {sighting.why}"
-        for file in files
-        for sighting in file.sightings
-        if sighting.has is False
-    )
-    return tuple(dict.fromkeys(reasons))
-
-
-def _update(update: Update) -> str:
-    where = " (compiler)" if update.of == "compiler" else ""
-    return f"{update.name} {update.locked} → {update.newest}{where}"
-
-
-def _reached(standings: LocksStanding) -> Iterator[str]:
-    """Which places did not answer; and where one alone did of those of Debian's packages, that."""
-    debs = (file for file in standings.files if file.name.endswith(".deb"))
-    answering = {seen.place.host for deb in debs for seen in deb.sightings if seen.has is not None}
-    if len(answering) == 1:
-        yield f"of the places of Debian's packages {answering.pop()} alone answers: what others have is not known"
-    by_reason: dict[str, list[str]] = {}
-    for silent in standings.silent:
-        by_reason.setdefault(silent.why, []).append(silent.host)
-    if by_reason:
-        yield "not reached: " + "; ".join(f"{listed(hosts)} ({why})" for why, hosts in by_reason.items())
-
-
-def _suite(lists: SuiteLists) -> str:
-    """What to know of a suite's lists."""
-    platform = f" for {lists.platform}" if lists.platform else ""
-    name = suites.titled(lists.suite) + platform + (f" ({lists.kept})" if lists.kept else "")
-    if lists.error:
-        return f"{name}: nothing is known of updates, as {lists.error}"
-    year, month, day = lists.listed[:4], lists.listed[4:6], lists.listed[6:8]
-    missing = "" if lists.has_security else ", without the security archive's, which no mirror has"
-    return f"{name}: updates by lists of {year}-{month}-{day}{missing}"
 
 
 def heat_map(on_gpus: Support) -> Text:
@@ -281,7 +175,7 @@ def write(value: Any, answer: Answer, *, as_json: bool) -> None:  # noqa: ANN401
     if as_json:
         options.write(value, "", as_json=True)
         return
-    console = Console(soft_wrap=True)
+    console = streams.console(soft_wrap=True)
     for line, style in answer.lines(console.width if sys.stdout.isatty() else 0):
         console.print(Text(line, style))
 
@@ -302,6 +196,8 @@ def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
     }
     if report.drift:
         sections["drift"] = [AnswerLine("", planning.drift_line(report.drift))]
+    if report.unfixed:
+        sections["fixes"] = [AnswerLine("", planning.unfixed_line(report.unfixed))]
     if report.fallback:
         limits = tuple(f"it {limit}" for limit in report.fallback.limits)
         sections["fall-back"] = [AnswerLine("", report.fallback.meaning, limits)]

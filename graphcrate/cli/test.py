@@ -54,7 +54,7 @@ def try_image(
     account: Account = "",
     qos: Annotated[str, typer.Option(help="Slurm: quality of service.")] = "",
     cpus: Annotated[int, typer.Option(help="Slurm: cores; else the partition's default.")] = 0,
-    nodes: Annotated[int, typer.Option(help="Slurm: machines, over which the suite nccl spreads.")] = 1,
+    nodes: Annotated[int, typer.Option(help="Slurm: machines, over which the suites nccl and ddp spread.")] = 1,
     wait: Annotated[float, typer.Option(help="Slurm: minutes that a job may wait for its start.")] = 60.0,
     matrix: IsMatrix = False,
     rerun: Rerun = False,
@@ -128,8 +128,8 @@ def job(
     output: options.Output = Path("dist"),
 ) -> None:
     """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
-    from graphcrate.compat import catalog, explain
-    from graphcrate.compat.targets import MachineRequest
+    from graphcrate.compat.variants import catalog, explain
+    from graphcrate.compat.variants.targets import MachineRequest
     from graphcrate.render import jobs
 
     ctx = here()

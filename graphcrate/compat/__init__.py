@@ -1,1 +1,1 @@
-"""What is known about GPUs, drivers and wheels, as data and pure functions."""
+"""Facts about GPUs, drivers and wheels, as data and pure functions."""

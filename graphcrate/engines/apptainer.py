@@ -19,15 +19,17 @@ from typing import Literal
 from graphcrate.engines import backend, context, slurm
 from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion
 from graphcrate.engines.output import COLOUR, LOG, Output, last_word
-from graphcrate.host import apptainer_client, process, settings
-from graphcrate.host.apptainer_client import ApptainerClient
-from graphcrate.host.atomic import writing
-from graphcrate.host.cache import Cache, remove_tree
-from graphcrate.host.hashing import file_digest
+from graphcrate.host import arguments, process, settings
+from graphcrate.host.disk.atomic import writing
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.hashing import file_digest
+from graphcrate.host.disk.trees import remove_tree
+from graphcrate.host.engines import apptainer_client
+from graphcrate.host.engines.apptainer_client import ApptainerClient
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox import Exec
-from graphcrate.model.command import IMAGE_AGAIN, command
+from graphcrate.host.sandbox.sandbox import Exec
+from graphcrate.model.command import IMAGE_AGAIN, command, for_shell
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import Plan, WheelsStep
 from graphcrate.model.report import Artifact, BuildReport
@@ -56,7 +58,7 @@ IDENTITY = ("org.opencontainers.image.title", "org.opencontainers.image.version"
 
 
 def is_root() -> bool:
-    """Whether this process is root."""
+    """Return whether this process is root."""
     return os.geteuid() == 0
 
 
@@ -115,7 +117,7 @@ class ApptainerEngine(backend.Engine):
         return Built(artifact)
 
     def exists(self, report: BuildReport, folder: Path, environment: Mapping[str, str]) -> bool:
-        """Whether the file has all its bytes. Its hash is not computed: that takes as long as a smoke test."""
+        """Return whether the file has all its bytes. Its hash is not computed: that takes as long as a smoke test."""
         path = Path(report.artifact.reference)
         return path.is_file() and path.stat().st_size == report.artifact.bytes
 
@@ -188,7 +190,7 @@ def _check_labels(engine: ApptainerClient, image: Path, order: BuildOrder) -> No
         raise BuildError(
             f"{engine.name} built another image than {order.plan.name}:{order.plan.tag}: {', '.join(others)}",
             cause="The labels of the image are not those of the definition that it was built from.",
-            next_step=f"less {order.folder / LOG}    has the whole output",
+            next_step=f"less {for_shell(order.folder / LOG)}    has the whole output",
         )
 
 
@@ -205,7 +207,7 @@ def _cannot_run(engine: ApptainerClient, image: Path, message: str) -> HostError
     return HostError(
         f"{engine.name} cannot run {image}",
         cause=message,
-        next_step=f"{engine.program} exec {image} true    shows the same",
+        next_step=f"{engine.program} exec {for_shell(image)} true    shows the same",
     )
 
 
@@ -218,7 +220,7 @@ def _failure(engine: ApptainerClient, plan: Plan, output: Output, log: Path, tex
     return BuildError(
         f"{what} failed: the base image {' or '.join(images)} is not available",
         cause=failed.cause,
-        next_step="; ".join(f"{engine.name} pull docker://{image}" for image in images)
+        next_step="; ".join(f"{engine.name} pull {for_shell(f'docker://{image}')}" for image in images)
         + "    shows why (no such image, no network, a login)",
     )
 
@@ -241,18 +243,18 @@ def _build_folder(order: BuildOrder) -> Iterator[Path]:
 
 
 def clear(folder: Path) -> None:
-    """Remove a folder with what a build left in it. Raises HostError where that needs somebody else's rights."""
+    """Remove a folder with what a build left in it. Raises HostError where that needs another user's rights."""
     try:
         remove_tree(folder)
     except PermissionError:
         # A plain user's build as root in a user namespace leaves files of the user's subordinate ids.
         with contextlib.suppress(HostError):
-            process.run(["unshare", "--map-root-user", "--map-auto", "rm", "-rf", str(folder)])
+            process.run(arguments.line("unshare", "--map-root-user", "--map-auto", "rm", "-rf", strange=[str(folder)]))
         if folder.exists():
             raise HostError(
                 f"{folder} cannot be removed",
                 cause="A build that was killed left files of this user's subordinate ids in it.",
-                next_step=f"rm -rf {folder}    (as root)",
+                next_step=f"rm -rf {for_shell(folder)}    (as root)",
             ) from None
 
 
@@ -267,7 +269,7 @@ class ApptainerImage:
     network_off: Sequence[str]  #: options that keep the network out; none where this machine does not allow that
 
     def run(self, command: Exec) -> Completed:
-        """See `host.sandbox.Inside.run`. Of the host it sees binds alone, and the network if asked to."""
+        """See `host.sandbox.sandbox.Inside.run`. Of the host it sees binds alone, and the network if asked to."""
         if command.nodes > 1:
             return self._run_on_nodes(command)
         options = [*ISOLATED, *self.rights, *(() if command.network else self.network_off)]
@@ -276,7 +278,7 @@ class ApptainerImage:
         variables = self.engine.environment(
             settings.environment(), command.environment, cachedir=str(self.cache.path(FOLDER, "layers"))
         )
-        # /tmp and the home lie on the cache's disk: in memory they would be limited to 64 MB.
+        # /tmp and the home are on the cache's disk: in memory they would be limited to 64 MB.
         with self.cache.folder() as scratch:
             options += ["--workdir", str(scratch)]
             return self.engine.execute(self.image, command, options, environment=variables)
@@ -284,7 +286,8 @@ class ApptainerImage:
     def _run_on_nodes(self, command: Exec) -> Completed:
         """Run it as a step of this job, once on each node, with the node's network and devices for RDMA.
 
-        Raises HostError for a step that Slurm took away.
+        Raises GraphcrateError for a step that Slurm took away, and where the engine did not start the image on all
+        nodes: nothing is known then of what ran in it.
         """
         options = [*ON_NODES, *self.rights, "--pwd", command.cwd or "/"]
         options += ["--no-eval"] if self.engine.takes_literal_values else []
@@ -294,6 +297,8 @@ class ApptainerImage:
         words = slurm.step_words(command.nodes)
         done = self.engine.execute(self.image, command, options, environment=variables, prefix=words)
         slurm.raise_if_taken_away(done)
+        if done.returncode and any(line.startswith("FATAL:") for line in done.lines):
+            raise explain(self.engine, done.lines) or _cannot_run(self.engine, self.image, last_word(done.lines))
         return done
 
 

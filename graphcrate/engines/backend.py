@@ -1,4 +1,4 @@
-"""What an engine that builds images has to do, and what runs them; `engines.table` has them by name.
+"""Interfaces of engines that build images and of runners; `engines.table` has them by name.
 
 Engines build from the plan's Dockerfile or definition, on the lock's own base, so that all end with the same files.
 """
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from graphcrate.host.cache import Cache
+from graphcrate.host.disk.cache import Cache
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox import Inside
+from graphcrate.host.sandbox.sandbox import Inside
 from graphcrate.inputs.bases import Base
-from graphcrate.model.compression import Compression
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord
+from sifsquash.values import Compression
 
 #: The form of layers, for keys. Raise it whenever the same plan would give other bytes: places of files, RECORD,
 #: bytecode, or the tar and gzip stream (`oci.layer` has a number of its own, which base layers share).
@@ -26,7 +26,7 @@ LAYER_FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOrder:
-    """What to build, from what, and where to put it."""
+    """An order to build: what, from which inputs, and where to put it."""
 
     plan: Plan
     folder: Path  #: exists; where the artifact (if it is a file or folder) and `build.log` go
@@ -50,7 +50,7 @@ class BuildOrder:
 
 
 class Built(NamedTuple):
-    """What an engine built. Other engines than our own keep their layers to themselves."""
+    """An engine's result. Other engines than our own keep their layers to themselves."""
 
     artifact: Artifact
     layers: tuple[LayerRecord, ...] = ()
@@ -58,7 +58,10 @@ class Built(NamedTuple):
 
 @dataclass(frozen=True)
 class Engine(ABC):
-    """What builds images, by its name. One that builds the plan's text has its images in a folder of its own."""
+    """An engine that builds images, by its name.
+
+    One that builds the plan's text has its images in a folder of its own.
+    """
 
     name: str
 
@@ -72,14 +75,17 @@ class Engine(ABC):
 
     @abstractmethod
     def exists(self, report: BuildReport, folder: Path, environment: Mapping[str, str]) -> bool:
-        """Whether the image that this report in `folder` is of is still there. Raises HostError where nobody tells."""
+        """Return whether the image that this report in `folder` is of is still there.
+
+        Raises HostError where the engine does not say.
+        """
 
     def folder(self, image: Path) -> Path:
-        """Where the files of an image lie that this engine builds; `image` is the folder of its name and tag."""
+        """The folder of the files of an image that this engine builds; `image` is the folder of its name and tag."""
         return image / self.name
 
     def key(self, plan: Plan) -> str:
-        """What the image depends on, as one word: plan, engine and text."""
+        """Return the key of all that the image depends on, as one word: plan, engine and text."""
         from graphcrate import render
 
         text = render.dockerfile(plan) + render.definition(plan)
@@ -87,17 +93,17 @@ class Engine(ABC):
 
 
 class RuntimeVersion(NamedTuple):
-    """What runs an image, as it calls itself: ("apptainer", "1.4.5")."""
+    """A runtime by its own name and version: ("apptainer", "1.4.5")."""
 
     name: str
     version: str
 
 
 class Runner(Protocol):
-    """What runs commands in an image."""
+    """A runner of commands in an image."""
 
     def runtime(self, environment: Mapping[str, str]) -> RuntimeVersion:
-        """What answers here. Raises HostError when nothing does."""
+        """Ask the runtime here for its version. Raises HostError when nothing answers."""
 
     def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Inside]:
         """Open the image to run commands in it. Raises HostError when the engine cannot be used."""

@@ -1,4 +1,4 @@
-"""The folder that an engine builds from: the rendered text, and what the plan wants beside it.
+"""The folder that an engine builds from: the rendered text, and what the plan needs beside it.
 
 `Dockerfile`; `examples/` and `suites/`, programs that ship in the image; `inputs/wheels/`, files of the local channel;
 `ca.crt`, authorities to trust during the build alone. Only the first is always there.
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from graphcrate.compat.planning import EXAMPLES_TITLE, PROGRAMS
+from graphcrate.compat.plan.planning import EXAMPLES_TITLE, PROGRAMS
 from graphcrate.engines.backend import BuildOrder
-from graphcrate.host.cache import Cache
+from graphcrate.host.disk.cache import Cache
 from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import HostError
 from graphcrate.model.plan import LAYER_MTIME, CompileStep, ConfigStep, FilesStep, WheelsStep
@@ -87,7 +87,7 @@ def secrets(values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def needs_host_network(values: Mapping[str, str]) -> bool:
-    """Whether an argument names a server on this machine's loopback, which a container cannot reach as such."""
+    """Return whether an argument names a server on this machine's loopback, which a container cannot reach as such."""
     for name, value in values.items():
         with contextlib.suppress(ValueError):
             host = urlsplit(value if "//" in value else f"//{value}").hostname or ""

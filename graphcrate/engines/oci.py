@@ -17,13 +17,15 @@ from graphcrate.artifacts.formats import docker_archive
 from graphcrate.engines import backend, context
 from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion
 from graphcrate.engines.output import LOG, Output, ends_with_us
-from graphcrate.host import gpu, oci_engine, settings
-from graphcrate.host.cache import Cache
-from graphcrate.host.oci_engine import OciClient, whole
+from graphcrate.host import settings
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.engines import oci_engine
+from graphcrate.host.engines.oci_engine import OciClient, whole
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox import Exec, check_binds
-from graphcrate.model.command import IMAGE_AGAIN
+from graphcrate.host.sandbox import gpu
+from graphcrate.host.sandbox.sandbox import Exec, check_binds
+from graphcrate.model.command import IMAGE_AGAIN, for_shell
 from graphcrate.model.errors import BuildError, HostError, UsageError
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.report import Artifact, BuildReport
@@ -40,7 +42,7 @@ _IMAGE = re.compile(r"--> (?:Using cache )?([0-9a-f]{8,64})")
 _BASE = re.compile(r"(?:\S+ FROM|internal load metadata for) (\S+)", re.IGNORECASE)
 
 SHARED_MEMORY = "2g"  #: of /dev/shm: the engines' 64 MB are too little for the worker processes of a DataLoader
-#: A machine without CAP_SYS_RESOURCE cannot raise limits to those that podman wants.
+#: A machine without CAP_SYS_RESOURCE cannot raise limits to those that podman sets.
 _LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
 _LACKS_RIGHT = "setting rlimit"
 _NOTHING = Exec(("/bin/sh", "-c", "exit 0"))
@@ -90,7 +92,7 @@ class StoreEngine(backend.Engine):
         return None if known is None else self._artifact(reference, known)
 
     def exists(self, report: BuildReport, folder: Path, environment: Mapping[str, str]) -> bool:
-        """Whether the engine still has this very image. Raises HostError when it cannot be asked."""
+        """Return whether the engine still has this very image. Raises HostError when it cannot be asked."""
         artifact = self.inspect(report.artifact.reference, environment)
         return artifact is not None and artifact.digest == report.artifact.digest
 
@@ -104,7 +106,7 @@ class StoreEngine(backend.Engine):
             raise UsageError(
                 f"{self.name} loads no image from {archive}: {' '.join(done.lines[-1:])}",
                 cause="It is not an archive of `docker save`; Docker before 25 does not read OCI archives.",
-                next_step=f"skopeo copy oci-archive:{archive} docker-archive:image.tar:name:tag",
+                next_step=f"skopeo copy {for_shell(f'oci-archive:{archive}')} docker-archive:image.tar:name:tag",
             )
         return artifact
 
@@ -137,7 +139,7 @@ class StoreEngine(backend.Engine):
             last = next((line for line in reversed(tried.lines) if line.strip()), "it says nothing")
             raise HostError(
                 f"{engine.name} cannot start a container of {reference}: {last}",
-                next_step=f"{engine.name} run --rm {reference} true    shows the same",
+                next_step=f"{engine.name} run --rm {for_shell(reference)} true    shows the same",
             )
         yield image
 
@@ -149,24 +151,24 @@ class StoreEngine(backend.Engine):
 def _build(
     engine: OciClient, order: BuildOrder, folder: Path, arguments: Mapping[str, str], output: Output
 ) -> dict[str, Any]:
-    """Build; what the engine knows of the image. The image that had its name before goes, if nobody uses it."""
+    """Build, and return what the engine knows of the image. The earlier image of its name goes if it is not in use."""
     reference, log = f"{order.plan.name}:{order.plan.tag}", order.folder / LOG
     before = engine.inspect(reference)
     command = ["build", "--tag", reference, *engine.build_options]
     command += ["--network", "host"] if context.needs_host_network(arguments) else []
-    # Values go through the environment: whoever lists processes must not read a proxy's password.
+    # Values go through the environment: a list of processes must not show a proxy's password.
     command += [option for name in arguments for option in ("--build-arg", name)]
     variables = {**arguments, "TMPDIR": str(folder / "tmp")}
     guarded = msgspec.structs.replace(engine, command=(*ends_with_us(), *engine.command))
     with _cleaned(engine, order, arguments):
-        done = guarded.call(*command, str(folder / "context"), on_line=output.line, variables=variables)
+        done = guarded.call(*command, strange=[str(folder / "context")], on_line=output.line, variables=variables)
         if done.returncode:
             raise _failure(engine, output, f"{engine.name} build of {reference}", log)
     built = engine.inspect(reference)
     if built is None:
-        raise BuildError(f"{engine.name} built {reference} and does not have it", next_step=f"less {log}")
+        raise BuildError(f"{engine.name} built {reference} and does not have it", next_step=f"less {for_shell(log)}")
     if before and before["Id"] != built["Id"] and not (engine.inspect(before["Id"]) or {}).get("RepoTags"):
-        engine.call("rmi", before["Id"].removeprefix("sha256:"))  # fails where a container uses it
+        engine.call("rmi", strange=[before["Id"].removeprefix("sha256:")])  # fails where a container uses it
     return built
 
 
@@ -177,7 +179,8 @@ def _failure(engine: OciClient, output: Output, what: str, log: Path) -> BuildEr
     return BuildError(
         error.what,
         cause=f"The base image {step[1]} is not available: {error.cause}",
-        next_step=f"{engine.name} pull {step[1]}    shows why (no such image, no network, a login); {error.next_step}",
+        next_step=f"{engine.name} pull {for_shell(step[1])}    "
+        f"shows why (no such image, no network, a login); {error.next_step}",
     )
 
 
@@ -198,7 +201,7 @@ def _cleaned(engine: OciClient, order: BuildOrder, arguments: Mapping[str, str])
             ours = tuple(whole(image) for image in [*seen, base.get("Id", "")] if image)
             for container, image in _containers(engine).items():
                 if container not in before and whole(image).startswith(ours):
-                    engine.call("rm", "--force", container)
+                    engine.call("rm", "--force", strange=[container])
             raise
 
 
@@ -244,7 +247,7 @@ class EngineImage:
     options: tuple[str, ...] = ()  #: of `run`, that this machine needs
 
     def run(self, command: Exec) -> Completed:
-        """See `host.sandbox.Inside.run`. It is root in a container of its own, which is gone in any case."""
+        """See `host.sandbox.sandbox.Inside.run`. It is root in a container of its own, which is gone in any case."""
         check_binds(command.binds, separators=",")
         name = f"graphcrate-{secrets.token_hex(6)}"
         words = ["run", "--rm", "--name", name, "--shm-size", SHARED_MEMORY, *self.options, "--entrypoint", ""]
@@ -255,9 +258,10 @@ class EngineImage:
             end = ",readonly" if bind.read_only else ""
             words += ["--mount", f"type=bind,source={bind.source.resolve()},target={bind.target}{end}"]
         words += [option for item in command.environment.items() for option in ("--env", "=".join(item))]
-        words += [self.reference, *command.argv]
         try:
-            done = self.engine.call(*words, on_line=command.on_line, timeout=command.timeout)
+            done = self.engine.call(
+                *words, strange=[self.reference], inside=command.argv, on_line=command.on_line, timeout=command.timeout
+            )
         except BaseException:
             # killing the command does not end a container
             self.engine.call("kill", name)

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TextIO
 
 from graphcrate.host import process
+from graphcrate.model.command import for_shell
 from graphcrate.model.errors import BuildError
+from graphcrate.model.words import visible, with_mark
 
 LOG = "build.log"  #: in an order's folder
 SHOWN_LINES = 20  #: in an error
@@ -36,7 +38,7 @@ class Output:
         line = COLOUR.sub("", line)
         for secret in self.secrets:
             line = line.replace(secret, "***")
-        self.log.write(f"{line}\n")
+        self.log.write(f"{visible(line)}\n")
         self.log.flush()
         if line.strip():
             self.lines.append(line)
@@ -50,8 +52,8 @@ class Output:
     def failure(self, what: str, log: Path) -> BuildError:
         """The error of a build that failed: the step, the last lines, the engine's words, where the rest is."""
         where = f" at step {self.step}" if self.step else ""
-        tail = "".join(f"\n    {line}" for line in list(self.lines)[-SHOWN_LINES:])
-        next_step = f"less {log}    has the whole output"
+        tail = with_mark(list(self.lines)[-SHOWN_LINES:])
+        next_step = f"less {for_shell(log)}    has the whole output"
         return BuildError(f"{what} failed{where}{tail}", cause=last_word(self.lines), next_step=next_step)
 
 
@@ -63,5 +65,5 @@ def last_word(lines: Collection[str]) -> str:
 
 
 def ends_with_us() -> tuple[str, ...]:
-    """What to write before an engine's command, so that it is asked to end even when we are killed."""
+    """Return the prefix of an engine's command that asks it to end even when we are killed."""
     return ("setpriv", "--pdeathsig", "TERM", "--") if process.find("setpriv") else ()

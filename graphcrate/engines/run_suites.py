@@ -9,11 +9,12 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.engines import slurm, table
-from graphcrate.host import gpu, trace
-from graphcrate.host.atomic import write_file
+from graphcrate.host import trace
 from graphcrate.host.context import Context
-from graphcrate.host.emulation import is_native
-from graphcrate.host.sandbox import Inside
+from graphcrate.host.disk.atomic import write_file
+from graphcrate.host.sandbox import gpu
+from graphcrate.host.sandbox.emulation import is_native
+from graphcrate.host.sandbox.sandbox import Inside
 from graphcrate.inputs.emulators import prepare_emulator
 from graphcrate.model.errors import SmokeError, UsageError
 from graphcrate.model.lock import encode
@@ -42,14 +43,14 @@ def prove(report: BuildReport, order: TrialOrder, ctx: Context, *, below: BuildR
         return report
     with contextlib.ExitStack() as stack:
         if missing and below is not None and below.artifact.kind == "layout":
-            stack.enter_context(_opened(below.artifact, ctx))  # so that what lies above it shares its files
+            stack.enter_context(_opened(below.artifact, ctx))  # so that images above it share its files
         results = [*proven, *_results(tests, order, ctx)]
     summary = next((result for result in results if result.status == "failed"), results[0])
     return msgspec.structs.replace(report, smoke=summary, suites=tuple(results))
 
 
 def has_passed(order: TrialOrder, ctx: Context) -> bool:
-    """Whether the image passed all suites of an order on this kind of node before."""
+    """Return whether the image passed all suites of an order on this kind of node before."""
     suites_alone = msgspec.structs.replace(order, own=OwnTests())
     return all(test.past is not None for test in _tests(suites_alone, ctx))
 
@@ -118,8 +119,11 @@ def _tests(order: TrialOrder, ctx: Context) -> list[_Test]:
     suites = [smoke.suite(name, on_gpu=on_gpu, packages=order.packages, nodes=order.nodes) for name in order.suites]
     if platform:
         suites = [emulated.program(platform, order.packages)]
+    elif order.starts and (first := next((program.name for program in suites if not program.measures), "")):
+        suites.append(smoke.started(first, on_gpu=on_gpu, packages=order.packages))
     for program in (*suites, *own.programs(order.own)):
-        claim = SuiteClaim(suite=program.name, version=program.version, **here)
+        apart = smoke.APART if order.starts and not program.is_whole else ""
+        claim = SuiteClaim(suite=program.name, version=f"{program.version}{apart}", **here)
         again = order.rerun or program.measures
         tests.append(_Test(program, claim, None if again else memory.recall(Path(order.passes), claim)))
     return tests
@@ -169,10 +173,12 @@ def _results(
                 continue
             inside = inside or stack.enter_context(_opened(order.artifact, ctx, platform))
             with trace.span(f"suite {program.name}"):
-                ran = smoke.run(program, inside, Path(order.folder), say=say, on_gpu=_on_gpu(order))
+                ran = smoke.run(
+                    program, inside, Path(order.folder), say=say, on_gpu=_on_gpu(order), starts=order.starts
+                )
             result = msgspec.structs.replace(
                 ran,
-                device=emulated.marked(ran.device, platform) if platform else ran.device,
+                device=emulated.marked(ran.device, platform) if platform else _device(ran.device, claim.device),
                 driver=gpu.driver_version(),
                 runtime=claim.runtime,
                 runtime_version=claim.runtime_version,
@@ -184,6 +190,15 @@ def _results(
             if not program.measures and (trouble := memory.store_result(Path(order.passes), claim, result)):
                 say(trouble)
     return results
+
+
+def _device(model: str, seen: str) -> str:
+    """Name the device of a result by what the runner saw ("2 x Tesla V100"): the model that the suite says is one.
+
+    On a CPU, and in a result that names no model, it is what the runner gave: those are no suite's words.
+    """
+    models = [words.partition(" x ")[2] for words in seen.split(", ")]
+    return model if model in ("cpu", "gpu", *models) else seen
 
 
 def raise_if_failed(

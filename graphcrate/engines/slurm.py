@@ -15,13 +15,15 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat import slurm_ends
-from graphcrate.host import process, settings
-from graphcrate.host.atomic import write_file
+from graphcrate.compat.facts import slurm_ends
+from graphcrate.host import arguments, process, settings
 from graphcrate.host.context import Context
+from graphcrate.host.disk.atomic import write_file
 from graphcrate.host.process import Completed
 from graphcrate.model import codec
+from graphcrate.model.command import for_shell
 from graphcrate.model.errors import UNREADABLE, BuildError, HostError, UsageError
+from graphcrate.model.runtime import BY_ENROOT
 from graphcrate.model.suite import SUITES
 from graphcrate.model.trial import Resources, Returned, TrialOrder
 from graphcrate.render import slurm_batch
@@ -49,7 +51,7 @@ SECONDS_TO_OPEN = 600  #: for what comes before the suites: an import from a reg
 #: what squeue and sacct are asked for, between bars: their default output changes with versions and sites
 SQUEUE_FORMAT = "%i|%T|%N|%r"
 SACCT_FORMAT = "JobID,State,NodeList,Reason"
-#: squeue's states (man squeue, JOB STATE CODES) of a job that has not started
+#: squeue's states (man squeue, JOB STATE CODES) of a job before its start
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 #: and of one that ended
 ENDED = frozenset(
@@ -58,7 +60,7 @@ ENDED = frozenset(
         *("PREEMPTED", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL"),
     }
 )
-#: and of one that ended through Slurm or a node, whatever ran in it
+#: and of one that ended through Slurm or a node, not by its program
 TAKEN_AWAY = ENDED - {"COMPLETED", "FAILED", "OUT_OF_MEMORY"}
 #: reasons to wait for ever: what was asked for does not exist or is not allowed
 HOPELESS = re.compile(
@@ -128,10 +130,11 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
     def cancel(self, jobs: Sequence[str]) -> None:
         """Cancel jobs, pending or running; ended ones stay as they are."""
         if jobs:
-            self._try("scancel", "--quiet", *jobs)
+            self._try("scancel", "--quiet", strange=jobs)
 
-    def _run(self, *command: str) -> str:
-        return process.output(command, environment=self.environment, timeout=SECONDS)
+    def _run(self, *command: str, strange: Sequence[str] = ()) -> str:
+        argv = arguments.line(*command, strange=strange)
+        return process.output(argv, environment=self.environment, timeout=SECONDS)
 
     def _ask(self, *command: str) -> str:
         try:
@@ -143,10 +146,10 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
                 next_step="scontrol ping    shows whether the controller is up",
             ) from error
 
-    def _try(self, *command: str) -> str:
+    def _try(self, *command: str, strange: Sequence[str] = ()) -> str:
         """Return what the command prints; nothing where it fails: no accounting, a forgotten job."""
         try:
-            return self._run(*command)
+            return self._run(*command, strange=strange)
         except (BuildError, HostError):
             return ""
 
@@ -157,7 +160,7 @@ def find(environment: Mapping[str, str]) -> Slurm:
     if process.find("sbatch") is None:
         cause = "sbatch is neither in PATH nor in the system's folders."
         raise HostError("Slurm is not installed here", cause=cause, next_step=ELSEWHERE)
-    done = process.run(["sbatch", "--version"], environment=variables, timeout=SECONDS)
+    done = process.run(arguments.line("sbatch", "--version"), environment=variables, timeout=SECONDS)
     if done.returncode:
         raise HostError(
             "Slurm does not work here", cause=" ".join(done.lines[-3:]), next_step=f"sbatch --version    ({ELSEWHERE})"
@@ -183,13 +186,14 @@ class Scheduler:
         write_file(file, msgspec.json.encode(order))
         options = {**parameters(order, resources), "output": str(self.folder).replace("%", "%%") + "/%j.out"}
         # --no-requeue: a job whose node died would only look as if it waited, with no word of the node
-        command = ["sbatch", "--parsable", "--no-requeue", *(f"--{name}={value}" for name, value in options.items())]
+        attached = [f"--{name}={value}" for name, value in options.items()]
+        command = arguments.line("sbatch", "--parsable", "--no-requeue", *attached)
         script = slurm_batch.script(
             file,
             root=Path(__file__).resolve().parents[2],
             python=sys.executable,
             module=NODE_PROGRAM,
-            has_container=order.artifact.engine == "pyxis",
+            has_container=order.artifact.engine in BY_ENROOT,
         )
         environment = submit_environment(self.environment)
         try:
@@ -241,7 +245,7 @@ class Scheduler:
             raise HostError(
                 f"invalid result of job {job}: {codec.explained(error, data)}",
                 cause="The node runs another version of graphcrate.",
-                next_step=f"less {self.log(job)}",
+                next_step=f"less {for_shell(self.log(job))}",
             ) from error
         file.unlink()
         return returned
@@ -254,7 +258,7 @@ def connect(ctx: Context, output: Path, partitions: Sequence[str]) -> Scheduler:
     if unknown := [name for name in partitions if name not in known]:
         raise UsageError(
             f"there is no partition {unknown[0]!r}; there are {', '.join(known) or 'none that you may use'}",
-            next_step=f"--partition {known[0]}" if known else "ask the administrator of this cluster",
+            next_step=f"--partition {for_shell(known[0])}" if known else "ask the administrator of this cluster",
         )
     return Scheduler(slurm, output / FOLDER, ctx.environment)
 

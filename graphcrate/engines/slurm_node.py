@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.engines import run_suites
-from graphcrate.host import process
-from graphcrate.host.atomic import write_file
+from graphcrate.host import process, streams
 from graphcrate.host.context import Context
+from graphcrate.host.disk.atomic import write_file
 from graphcrate.model import codec
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.trial import Returned, TrialOrder
@@ -25,6 +25,7 @@ def main(order: Path, result: Path) -> int:
 
     Return the exit code. A job that is cancelled leaves no result: Slurm says what became of it.
     """
+    streams.prepare()
     came = process.interrupt_once()  # scancel and the time limit: end what runs, and leave no container
     try:
         trial = codec.decode(order.read_bytes(), TrialOrder)
@@ -33,12 +34,12 @@ def main(order: Path, result: Path) -> int:
     except GraphcrateError as error:
         returned = Returned(error=str(error))
     except KeyboardInterrupt:
-        print("ended by Slurm: what ran is ended, and its container removed", flush=True)
+        print("ended by Slurm: what ran is ended; what became of a container is said above", flush=True)
         if "SIGUSR1" not in came:
             order.unlink(missing_ok=True)
             return INTERRUPTED
         returned = Returned(error=TIME_IS_UP)
-    except Exception as error:  # whoever waits for the job must read it
+    except Exception as error:  # the process that waits for the job must read it
         traceback.print_exc()
         returned = Returned(error=f"graphcrate on the node broke off: {type(error).__name__}: {error}")
     write_file(result, msgspec.json.encode(returned))

@@ -33,7 +33,7 @@ def engine(name: str) -> Engine:
 
 
 def runner(engine: str) -> Runner:
-    """What runs artifacts of this engine. Raises UsageError."""
+    """Return the runner for artifacts of this engine. Raises UsageError."""
     match engine:
         case "embedded":
             from graphcrate.engines.embedded import run

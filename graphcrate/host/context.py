@@ -1,4 +1,4 @@
-"""Where one command's work happens: the project's folder, the environment, the cache, the user's eyes."""
+"""The context of one command: the project's folder, the environment, the cache, the progress display."""
 
 import functools
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from graphcrate.model.command import INSTALLED, command
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphcrate.host.cache import Cache
+    from graphcrate.host.disk.cache import Cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,21 +22,22 @@ class Context:
     root: Path
     environment: Mapping[str, str]
     quiet: bool = False  #: say warnings alone
+    without_security: bool = False  #: lock a suite where no server has the list of its security updates
 
     @classmethod
     def here(cls) -> "Context":
-        """The project that this package lies in, with this process's environment."""
+        """The project of this package, with this process's environment."""
         package = Path(__file__).resolve().parents[1]
         # An installed package brings recipes, targets, locks and programs along (pyproject.toml).
         return cls(root=package / "data" if INSTALLED else package.parent, environment=settings.environment())
 
     @property
     def is_checkout(self) -> bool:
-        """Whether recipes and locks are files that this person may change."""
+        """Return whether recipes and locks are files that this person may change."""
         return self.root.name != "data"
 
     def require_checkout(self, what: str) -> None:
-        """Raises UsageError in an installed package, whose files (`what`) nobody changes."""
+        """Raises UsageError in an installed package, whose files (`what`) are not to be changed."""
         if not self.is_checkout:
             raise UsageError(
                 f"an installed package keeps {what} as they are",
@@ -46,9 +47,11 @@ class Context:
     @functools.cached_property
     def cache(self) -> "Cache":
         """The cache, opened at first use. Raises CacheError, UsageError for a limit that is no number."""
-        from graphcrate.host.cache import Cache, default_root, most_bytes
+        from graphcrate.host.disk.cache import Cache, default_root, most_bytes
+        from graphcrate.host.disk.ownership import group_of
 
-        return Cache(default_root(self.environment), most_bytes(self.environment))
+        group, most = group_of(self.environment), most_bytes(self.environment)
+        return Cache(default_root(self.environment), most, self.progress.warn, group)
 
     @functools.cached_property
     def progress(self) -> Progress:

@@ -1,4 +1,4 @@
-"""The last line of defence: what nobody handled becomes a sentence, a file to send, and an exit code.
+"""The last line of defence: an unhandled error becomes a sentence, a file to send, and an exit code.
 
 The standard library alone, loaded when it is needed: this has to work where nothing else does.
 """
@@ -30,7 +30,7 @@ _SECRETS = (
 
 @contextlib.contextmanager
 def guard() -> Iterator[None]:
-    """End the program with a sentence and an exit code for whatever comes here, and no traceback."""
+    """End the program with a sentence and an exit code for any error that gets here, without a traceback."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""How much memory this machine has free, by the kernel and by the cgroup of a container or a Slurm job."""
+"""The free memory of this machine, by the kernel and by the cgroup of a container or a Slurm job."""
 
 import re
 from collections.abc import Iterator

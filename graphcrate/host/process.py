@@ -23,7 +23,9 @@ from typing import Any
 import msgspec
 
 from graphcrate.host import settings, trace
+from graphcrate.host.arguments import Argv
 from graphcrate.model.errors import BuildError, HostError
+from graphcrate.model.words import with_mark
 
 KEPT_LINES = 200
 LINE_LIMIT = 1 << 16  #: characters; a longer line is cut in pieces, so that a program without newlines fits in memory
@@ -58,7 +60,7 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 def run(
-    argv: Sequence[str],
+    argv: Argv,
     *,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -68,7 +70,9 @@ def run(
     descriptors: Sequence[int] = (),
     title: str = "",
 ) -> Completed:
-    """Run a program; whatever its exit code, return it. stdout and stderr come merged, line by line, to `on_line`.
+    """Run a program, as `arguments.line` writes it, and return the result; any exit code will do.
+
+    stdout and stderr come merged, line by line, to `on_line`.
 
     `environment` defaults to `settings.child_environment()`; `descriptors`: files that the program gets open; `title`:
     what a trace calls it.
@@ -91,7 +95,7 @@ def run(
 
 
 def output(
-    argv: Sequence[str],
+    argv: Argv,
     *,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -189,12 +193,12 @@ def failure(argv: Sequence[str], returncode: int, lines: Sequence[str]) -> Build
     """The error for a program that ended badly, with its last words."""
     names = {number.value: number.name for number in signal.Signals}
     reason = f"exit code {returncode}" if returncode >= 0 else f"signal {names.get(-returncode, -returncode)}"
-    tail = "".join(f"\n    {line}" for line in list(lines)[-20:])
+    tail = with_mark(list(lines)[-20:])
     return BuildError(f"{_short(argv)} failed ({reason}){tail}", next_step=f"try it by hand: {_short(argv, 2000)}")
 
 
 class _Lines:
-    """Cuts bytes into lines at \\n and \\r (progress bars), whatever their encoding."""
+    """Cuts bytes into lines at \\n and \\r (progress bars), in any encoding."""
 
     def __init__(self, sink: Callable[[str], object]) -> None:
         self._sink = sink
@@ -286,10 +290,10 @@ def _follow(
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended; it is not waited for, so that /proc still has what it used."""
+    """Return whether it has ended; it is not waited for, so that /proc still has what it used."""
     try:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # where SIGCHLD is ignored nobody has to wait
+    except ChildProcessError:  # where SIGCHLD is ignored there is nothing to wait for
         return True
 
 

@@ -1,4 +1,4 @@
-"""What a user sees on stderr while work goes on: bars with rate and time left on a terminal, else plain lines.
+"""Progress on stderr: bars with rate and time left on a terminal, else plain lines.
 
 Quiet, warnings alone.
 """
@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from graphcrate.host import trace
+from graphcrate.host import streams, trace
+from graphcrate.model.words import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +32,7 @@ class Task:
 
 
 class Progress:
-    """Where stages report to; this one reports nothing."""
+    """The receiver of stages' reports; this one shows nothing."""
 
     def note(self, message: str) -> None:
         """Print one line."""
@@ -44,7 +45,7 @@ class Progress:
     def task(self, description: str, total: int, unit: str = "", *, brief: bool = False) -> Iterator[Task]:
         """A task of `total` bytes, or of what `unit` names ("files"); entering shows it, leaving ends it.
 
-        `brief`: nobody asks how long it took.
+        `brief`: its time is not shown.
         """
         yield Task()
 
@@ -64,10 +65,8 @@ class Stderr(Progress):
 
     @functools.cached_property
     def _console(self) -> "Console":
-        from rich.console import Console
-
         with self._lock:  # the property of Python 3.12 has none
-            self._terminal = self._terminal or Console(stderr=True)
+            self._terminal = self._terminal or streams.console(stderr=True)
             return self._terminal
 
     def note(self, message: str) -> None:
@@ -78,7 +77,7 @@ class Stderr(Progress):
 
     def warn(self, message: str) -> None:
         trace.note(message)
-        self._console.print(message, highlight=False, soft_wrap=True, markup=False)
+        self._console.print(visible(message), highlight=False, soft_wrap=True, markup=False)
 
     @contextlib.contextmanager
     def task(self, description: str, total: int, unit: str = "", *, brief: bool = False) -> Iterator[Task]:
@@ -112,7 +111,7 @@ class Stderr(Progress):
                 self._bars = progress.Progress(*columns, console=self._console, transient=True)
                 self._bars.start()
             bars, self._open = self._bars, self._open + 1
-            number = bars.add_task(description, total=total, unit=unit, pace=Rate(total))
+            number = bars.add_task(visible(description), total=total, unit=unit, pace=Rate(total))
         try:
             yield _Bar(bars, number)
         finally:
@@ -125,7 +124,7 @@ class Stderr(Progress):
 
 
 class Rate:
-    """How fast a task goes on, smoothed: downloads and layers come in fits and starts."""
+    """The smoothed speed of a task: downloads and layers come in fits and starts."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0

@@ -18,7 +18,7 @@ INHERITED = frozenset(
     )
 )
 INHERITED_PREFIXES = ("PIP_", "UV_")
-#: a plain user's PATH often lacks these, and programs that we start lie there
+#: a plain user's PATH often lacks these, and programs that we start are there
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
 
 #: registries that are spoken to without TLS, by commas: HOST or HOST:PORT, or ANY
@@ -46,7 +46,7 @@ def child_environment(*extra: str) -> dict[str, str]:
 
 
 def select_for_child(environment: Mapping[str, str], extra: tuple[str, ...] = ()) -> dict[str, str]:
-    """What child processes get: the variables above, those named in `extra`, an English UTF-8 locale, UTC."""
+    """Select the variables of child processes: those above and in `extra`, an English UTF-8 locale, UTC."""
     chosen = {
         name: value
         for name, value in environment.items()

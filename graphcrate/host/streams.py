@@ -1,10 +1,20 @@
-"""The standard streams, whatever a user, a service or cron has started this program with."""
+"""The standard streams, as a user, a service or cron may have started this program with.
+
+All that goes to a terminal goes through here: characters that would speak to it are made visible (`words.visible`),
+but for those by which our own tables, bars and colours are drawn.
+"""
 
 import contextlib
 import io
 import os
 import sys
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO
+
+from graphcrate.model.words import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
 
@@ -32,10 +42,36 @@ def prepare() -> None:
             errors="backslashreplace",
             line_buffering=True,
         )
+    for name in ("stdout", "stderr"):
+        if not isinstance(stream := getattr(sys, name), _Visible):
+            setattr(sys, name, _Visible(stream))
+
+
+def write_utf8() -> None:
+    """Write stdout in UTF-8 from here on, as JSON is, in any locale."""
+    stream = sys.stdout.stream if isinstance(sys.stdout, _Visible) else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding="utf-8")
+
+
+def console(**options: Any) -> "Console":  # noqa: ANN401 (rich's own)
+    """Return a console of rich's, whose texts are made visible; what it moves and colours itself is as it is.
+
+    rich takes some 40 ms to load, so who needs none does without.
+    """
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class VisibleConsole(Console):
+        def _render_buffer(self, buffer: Iterable[Segment]) -> str:
+            shown = (each if each.control else Segment(visible(each.text), each.style) for each in buffer)
+            return super()._render_buffer(shown)
+
+    return VisibleConsole(**options)
 
 
 def give_up_stdout() -> None:
-    """Send what is still to be written to stdout nowhere: nobody reads it, or there is no room for it."""
+    """Discard further output to stdout: its reader is gone, or its disk is full."""
     with contextlib.suppress(OSError, ValueError):  # or Python would try once more at its own end, and end with 120
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -50,3 +86,21 @@ class _Forgiving(io.FileIO):
             raise
         except OSError:
             return memoryview(data).nbytes
+
+
+class _Visible:
+    """A text stream that makes what is written to it visible. `rich_proxied_file`: where rich writes instead."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(visible(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (all else is the stream's own)
+        return getattr(self.stream, name)

@@ -28,7 +28,7 @@ _began = 0  #: microseconds of the monotonic clock, which all processes of a mac
 
 @dataclass
 class Span:
-    """What goes on. `bytes` and `processor_seconds` may be added to until it ends."""
+    """A span of work. `bytes` and `processor_seconds` may be added to until it ends."""
 
     bytes: int = 0
     processor_seconds: float = 0.0
@@ -109,7 +109,7 @@ def span(name: str) -> Iterator[Span]:
 
 
 def current() -> Span | None:
-    """What goes on in this thread, innermost; None without a trace. Who starts threads for it adds what they take."""
+    """Return this thread's innermost span; None without a trace. Who starts threads for it adds what they take."""
     return _current.get()
 
 

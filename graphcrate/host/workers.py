@@ -36,7 +36,7 @@ def default_jobs() -> int:
 class Pool:
     """At most `jobs` worker processes; with 0 all work is done in this process. For one thread.
 
-    Leaving the `with` block ends the workers, whatever they do. `advance` gets the bytes that the work is done with.
+    Leaving the `with` block ends the workers, even busy ones. `advance` gets the bytes that the work is done with.
     """
 
     def __init__(self, jobs: int, advance: Advance = lambda _: None) -> None:
@@ -130,6 +130,7 @@ def _killed() -> HostError:
 
 
 _total: Any = None  #: bytes that all workers are done with
+_is_working = False  #: this process is in a piece of work, not in the executor's own code
 
 
 def _begin(parent: int, advanced: Any, traced: Path | None) -> None:  # noqa: ANN401
@@ -146,6 +147,13 @@ def _begin(parent: int, advanced: Any, traced: Path | None) -> None:  # noqa: AN
 
 
 def _end(number: int, _: object) -> NoReturn:
+    """End this worker, with the cleaning up of its work if it has any.
+
+    The executor's own code has none, and an exception there is sent as a result: it would wait for the lock of the
+    queue that it took just before the signal came.
+    """
+    if not _is_working:
+        os._exit(_ENDED)
     signal.signal(number, signal.SIG_IGN)  # a second signal must not stop the cleaning up
     sys.exit(_ENDED)  # runs `finally` blocks, so temporary files go
 
@@ -155,8 +163,12 @@ def _work(call: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # no
         with _total.get_lock():
             _total.value += amount
 
+    global _is_working
     try:
+        _is_working = True
         with trace.span(getattr(call, "__qualname__", "work")):
             return call(advance, *arguments)
     except SystemExit:  # the executor would take it for a result and wait for more work
         os._exit(_ENDED)
+    finally:
+        _is_working = False

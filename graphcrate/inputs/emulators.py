@@ -1,12 +1,12 @@
-"""What runs another platform's programs on this machine: an emulator of Debian's package, by its hash, in the cache."""
+"""Emulators of other platforms' programs on this machine: Debian's package, by its hash, in the cache."""
 
 import os
 from pathlib import Path, PurePosixPath
 
-from graphcrate.compat.emulators import EmulatorPackage, emulator_package
-from graphcrate.host.cache import Cache
+from graphcrate.compat.facts.emulators import EmulatorPackage, emulator_package
 from graphcrate.host.context import Context
-from graphcrate.host.emulation import Emulator, is_native, is_registered
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.sandbox.emulation import Emulator, is_native, is_registered
 from graphcrate.inputs.bases.deb import extract, inflate_member
 from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.model.errors import HostError, IntegrityError
@@ -16,7 +16,7 @@ _MODE = 0o755
 
 
 def prepare_emulator(platform: Platform, ctx: Context) -> Emulator | None:
-    """What runs programs of a platform here, fetched where nothing does yet; None: this machine's own processor.
+    """Return what runs a platform's programs here, fetched where nothing does yet; None: this machine's own processor.
 
     Raises HostError where nothing is known to, NetworkError, IntegrityError, BaseDriftError.
     """

@@ -13,25 +13,28 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat.pyg_lib import Part, commands, listing
-from graphcrate.host import process
-from graphcrate.host.cache import Cache
-from graphcrate.host.connections import redacted
-from graphcrate.host.hashing import sha256_of
-from graphcrate.inputs.wheels.project import run_git
+from graphcrate.compat.facts.pyg_lib import Part, commands, listing
+from graphcrate.host import git
+from graphcrate.host.disk import trees
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.net.connections import redacted
+from graphcrate.host.sandbox import beneath
+from graphcrate.host.sandbox.beneath import PlainFile
+from graphcrate.inputs.commits import GitSource, write_part
 from graphcrate.inputs.wheels.sdist import once, pack_sdist
+from graphcrate.model import git_address
 from graphcrate.model.command import setting
-from graphcrate.model.errors import IntegrityError, UsageError
+from graphcrate.model.errors import IntegrityError, NetworkError, UsageError
 
 #: Raise it whenever the same parts would give another archive.
 FORMAT = 1
 _MINUTE = 60.0
 
-Files = Mapping[str, Path]  #: path below a part → file
+Files = Mapping[str, PlainFile]  #: path below a part → file
 
 
 class Tree(msgspec.Struct, frozen=True, kw_only=True):
-    """What an archive is made of. `name`: of the package, as it is written in an archive's name."""
+    """An archive's content. `name`: of the package, as it is written in an archive's name."""
 
     name: str
     version: str
@@ -63,13 +66,11 @@ def of_git(tree: Tree, server: str, cache: Cache, environment: Mapping[str, str]
         fetched: list[tuple[Part, Files]] = []
         for number, part in enumerate(tree.parts):
             folder = work / str(number)
-            _fetch(part, f"{server.rstrip('/')}/{part.repository}", folder, environment)
-            files = _files(folder, part)
+            files = _fetch(part, _url(server, part), folder, environment)
             if part.sha256 and _sha256(files) != part.sha256:
                 raise IntegrityError(
                     f"{redacted(server)} has other files of {part.repository} at {part.commit} than they were",
-                    cause="What answers there is not the repository that its name says, or git changed the files "
-                    "(core.autocrlf, a filter).",
+                    cause="What answers there is not the repository that its name says.",
                     next_step=f"{commands(tree.parts, tree.version)}    (and give it: {setting(pyg_lib='./pyg-lib')})",
                 )
             fetched.append((part, files))
@@ -93,7 +94,7 @@ def _pack(tree: Tree, taken: Sequence[tuple[Part, Files]], target: Path) -> Path
     """Write the archive. Times, owners and modes say nothing; PKG-INFO makes it a source archive as an index has it."""
     stem = f"{tree.name}-{tree.version}"
     info = f"Metadata-Version: 2.1\nName: {tree.name}\nVersion: {tree.version}\n".encode()
-    files: dict[str, Path | bytes] = {"PKG-INFO": info}
+    files: dict[str, PlainFile | bytes] = {"PKG-INFO": info}
     for part, of_part in taken:
         files |= {f"{part.path}/{name}".lstrip("/"): path for name, path in of_part.items()}
         if part.path:  # by this name setuptools takes it into the wheel
@@ -134,70 +135,90 @@ def _checked(tree: Tree, part: Part, folder: Path, environment: Mapping[str, str
     return files
 
 
-def _files(root: Path, part: Part) -> dict[str, Path]:
+def _files(root: Path, part: Part) -> dict[str, PlainFile]:
     """The plain files that are taken below a folder; not what git keeps there, and nothing that a link leads to.
 
     Nothing else is looked at: the user's folder may be any.
     """
-    chosen: dict[str, Path] = {}
+    chosen: dict[str, PlainFile] = {}
     for path in (path for entry in part.take for path in root.glob(entry)):
         for file in _below(path) if path.is_dir() and not path.is_symlink() else (path,):
             if file.name != ".git" and stat.S_ISREG(file.lstat().st_mode):
-                chosen[file.relative_to(root).as_posix()] = file
+                name = file.relative_to(root).as_posix()
+                chosen[name] = PlainFile(root, name)
     return chosen
 
 
 def _below(folder: Path) -> Iterator[Path]:
     """Every file below a folder, but for those below a `.git`; links are not followed."""
-    for at, folders, names in os.walk(folder):
+    for at, folders, names in trees.walk(folder):
         folders[:] = [name for name in folders if name != ".git"]
         yield from (Path(at, name) for name in names)
 
 
 def _sha256(files: Files) -> str:
-    hashes = {name: sha256_of(path) for name, path in files.items()}
+    hashes = {name: hashlib.sha256(file.read()).hexdigest() for name, file in files.items()}
     return hashlib.sha256(listing(hashes).encode()).hexdigest()
 
 
-def _fetch(part: Part, url: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """Check out what is taken of a part, of one commit and without history."""
-    folder.mkdir(parents=True)
-    _git(["init", "--quiet", str(folder)], url, environment)
-    inside = ["-C", str(folder), "-c", "core.autocrlf=false", "-c", "core.hooksPath=/dev/null"]
-    _git([*inside, "remote", "add", "origin", url], url, environment)
-    # Without the files that nobody needs, from servers that can leave them out; others send all.
-    _git([*inside, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", part.commit], url, environment)
-    patterns = [f":(glob){entry}" for entry in part.take]
-    _git([*inside, "checkout", "--quiet", part.commit, "--", *patterns], url, environment)
+def _url(server: str, part: Part) -> str:
+    """The address of a part's repository on a server. Raises UsageError for what is no address of git's."""
+    try:
+        return git_address.repository(f"{server.rstrip('/')}/{part.repository}")
+    except ValueError as error:
+        raise UsageError(
+            f"{redacted(server)} is not the address of a server of git repositories: {error}",
+            next_step=f"{setting(pyg_lib='https://HOST')}, or {setting(pyg_lib='./pyg-lib')}",
+        ) from error
+
+
+def _fetch(part: Part, url: str, folder: Path, environment: Mapping[str, str]) -> Files:
+    """Write what is taken of a part, of one commit and without history, as git's objects have it.
+
+    Raises NetworkError, IntegrityError for a link that leads out of it.
+    """
+    try:
+        write_part(GitSource(url, environment), part.commit, folder, part.take)
+    except NetworkError as error:
+        raise NetworkError(
+            error.what,
+            cause="No network, or a server without this repository or commit.",
+            next_step=f"run the same command again, or give a clone of it: {setting(pyg_lib='./pyg-lib')}",
+        ) from error
+    for _ in beneath.files(folder):  # raises
+        pass
+    return _files(folder, part)
 
 
 def _commit(root: Path, environment: Mapping[str, str]) -> str:
     """The commit that a folder of the user's is at; empty where it is no work tree of its own."""
     if not os.path.lexists(root / ".git"):
         return ""
-    lines = _asked(["-C", str(root), "rev-parse", "HEAD"], environment)
+    lines = _asked(root, ["rev-parse", "HEAD"], environment)
     return lines[0] if lines else ""
 
 
 def _changed(root: Path, part: Part, environment: Mapping[str, str]) -> bool:
-    """Whether a work tree has other files than its commit where something is taken, or git does not say."""
-    lines = _asked(["-C", str(root), "status", "--porcelain", "--ignored", "--untracked-files=all"], environment)
+    """Return whether a work tree has other files than its commit where something is taken, or git does not say.
+
+    Other repositories in it are looked at by themselves: git would go by their own settings there.
+    """
+    words = ["status", "--porcelain", "--ignored", "--untracked-files=all", "--ignore-submodules=all"]
+    lines = _asked(root, words, environment, _without_filters(root, environment))
     return lines is None or any(part.takes(line[3:].strip('"')) for line in lines)
 
 
-def _asked(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str] | None:
-    """What git says; None where it fails. Nothing that the repository's own settings name is started."""
-    lines: list[str] = []
-    argv = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments]
-    done = process.run(argv, environment=environment, on_line=lines.append, timeout=_MINUTE)
+def _without_filters(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which the filters of a work tree, which are programs, do nothing."""
+    names = "\n".join(_asked(root, ["config", "--list", "--name-only", "-z"], environment) or ()).split("\0")
+    filters = {name.rpartition(".")[0] for name in names if name.startswith("filter.")}
+    empty = {f"{each}.{field}": "" for each in filters for field in ("clean", "smudge", "process")}
+    return empty | {f"{each}.required": "false" for each in filters}
+
+
+def _asked(
+    root: Path, words: Sequence[str], environment: Mapping[str, str], settings: Mapping[str, str] | None = None
+) -> list[str] | None:
+    """Ask git about a folder; None where it fails."""
+    done, lines = git.run(*words, environment=environment, cwd=root, seconds=_MINUTE, settings=settings)
     return None if done.returncode else lines
-
-
-def _git(arguments: Sequence[str], url: str, environment: Mapping[str, str]) -> None:
-    run_git(
-        arguments,
-        url,
-        environment,
-        cause="No network, or a server without this repository or commit.",
-        next_step=f"run the same command again, or give a clone of it: {setting(pyg_lib='./pyg-lib')}",
-    )

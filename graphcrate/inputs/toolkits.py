@@ -16,12 +16,12 @@ from typing import IO, cast
 
 from graphcrate.artifacts import pull
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
-from graphcrate.host.cache import Cache
+from graphcrate.compat.facts.toolkits import COMPONENTS, PACKAGES, assembly
+from graphcrate.compat.plan.planning import SYSTEM_PATH
 from graphcrate.host.context import Context
-from graphcrate.host.sandbox import Bind, Exec, run_in
-from graphcrate.host.steps import Step
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.model.command import LOCK_AGAIN, setting
 from graphcrate.model.errors import BuildError, LayoutError, ResolutionError
@@ -42,19 +42,20 @@ _LEFT_OUT = re.compile(r"/lib(?:64)?/lib(?!cudart|cudadevrt)[^/]*\.a$")
 _GROWTH = 4  #: from a layer's compressed bytes to those on the disk, with what is unpacked
 
 
-def cached(toolkit: Toolkit, cache: Cache) -> Path | None:
-    """Return the toolkit's folder where the cache has it: then no files are needed."""
-    folder = _folder(toolkit, cache)
+def cached(toolkit: Toolkit, base: str, cache: Cache) -> Path | None:
+    """Return the toolkit's folder where the cache has it: then no files are needed. `base`: as for `prepare`."""
+    folder = _folder(toolkit, base, cache)
     return folder if folder.is_dir() else None
 
 
-def prepare(toolkit: Toolkit, files: Mapping[str, Path], rootfs: Path, ctx: Context) -> Path:
+def prepare(toolkit: Toolkit, files: Mapping[str, Path], rootfs: Path, ctx: Context, *, base: str) -> Path:
     """Return a folder in the cache that can be bound to CUDA_HOME, made where it is missing. Never to be written to.
 
-    `files`: the toolkit's wheels by sha256. `rootfs`: a Debian with Python to work in. Raises BaseDriftError,
-    ResolutionError for an image without a toolkit, NetworkError, IntegrityError, BuildError, DiskFullError.
+    `files`: the toolkit's wheels by sha256. `rootfs`: a Debian with Python to work in; `base`: its `Base.identity`.
+    Raises BaseDriftError, ResolutionError for an image without a toolkit, NetworkError, IntegrityError, BuildError,
+    DiskFullError.
     """
-    target, cache = _folder(toolkit, ctx.cache), ctx.cache
+    target, cache = _folder(toolkit, base, ctx.cache), ctx.cache
     if not target.is_dir():
         with cache.exclusively(f"toolkit-{target.parent.name}"):
             if not target.is_dir():
@@ -67,8 +68,9 @@ def prepare(toolkit: Toolkit, files: Mapping[str, Path], rootfs: Path, ctx: Cont
     return target
 
 
-def _folder(toolkit: Toolkit, cache: Cache) -> Path:
-    key = hashlib.sha256(f"{toolkit_id(toolkit)} {TOOLKIT_FORMAT}".encode()).hexdigest()
+def _folder(toolkit: Toolkit, base: str, cache: Cache) -> Path:
+    by = "" if isinstance(toolkit, ImageToolkit) else f" {base}"  # its programs put the others together
+    key = hashlib.sha256(f"{toolkit_id(toolkit)} {TOOLKIT_FORMAT}{by}".encode()).hexdigest()
     return cache.path("toolkits", key, "cuda")
 
 
@@ -127,7 +129,7 @@ def _extract(toolkit: ImageToolkit, folder: Path, ctx: Context) -> Path:
                 parts.append(_part(cast("IO[bytes]", stream), folder / f"{number}.tar", name))
     unpack([LayerBlob(path=part, media_type=spec.LAYER_TAR) for part in parts], folder / "image")
     # /usr/local/cuda is a link to the folder with the version, by Debian's alternatives.
-    for home in (folder / "image/usr/local").glob("cuda*"):
+    for home in sorted((folder / "image/usr/local").glob("cuda*")):
         if not home.is_symlink() and (home / "bin/nvcc").is_file():
             return home
     raise ResolutionError(

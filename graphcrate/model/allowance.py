@@ -1,4 +1,4 @@
-"""What an audit looks at, and what of its findings the user accepts."""
+"""An audit's subjects, and which of its findings the user accepts."""
 
 from typing import Annotated, Literal, get_args
 
@@ -6,7 +6,18 @@ import msgspec
 
 #: What an audit looks at. docs/audit.md says what each is and where its rule comes from.
 Check = Literal[
-    "files", "libraries", "versions", "symbols", "strings", "architectures", "copies", "unused", "toolkit", "metadata"
+    "files",
+    "libraries",
+    "versions",
+    "symbols",
+    "strings",
+    "architectures",
+    "copies",
+    "unused",
+    "toolkit",
+    "metadata",
+    "names",
+    "start",
 ]
 CHECKS: tuple[Check, ...] = get_args(Check)
 _LONGEST = 200  #: characters: an image's label has them, and an image may be anybody's

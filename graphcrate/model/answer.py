@@ -1,4 +1,4 @@
-"""What a command found, as text that reads alike on a terminal, in a pipe and in a log. Pure."""
+"""A command's result, as text that reads alike on a terminal, in a pipe and in a log. Pure."""
 
 import textwrap
 from collections.abc import Iterable, Iterator

@@ -38,7 +38,7 @@ def unpack(data: bytes, kind: type[Value]) -> Value:
     return decoder.decode(data)
 
 
-def convert(value: Any, kind: type[Value]) -> Value:  # noqa: ANN401 (whatever a parser made)
+def convert(value: Any, kind: type[Value]) -> Value:  # noqa: ANN401 (any value of a parser)
     """Make a value of what a parser returned. Raises msgspec.ValidationError."""
     with _FIRST:
         return msgspec.convert(value, kind)
@@ -57,7 +57,7 @@ _LONGEST = 80  #: characters of a value that are shown
 
 
 def explained(error: Exception, data: bytes | str) -> str:
-    """What is wrong with a document, after where in it: `line 3, column 5: …` or `$.packages[3].file.sha256: …`.
+    """Explain a document's fault, after its place: `line 3, column 5: …` or `$.packages[3].file.sha256: …`.
 
     `error`: one of `errors.UNREADABLE` that decoding `data` raised.
     """
@@ -114,7 +114,7 @@ def _misfit(text: str, raw: bytes) -> str:
     if path == "$.format" and "enum" in what:
         return f"{path}: another version of graphcrate wrote it (format {_value(raw, path)})"
     value = _value(raw, path)
-    # msgspec quotes names of alternatives as they are in the document, of whatever length
+    # msgspec quotes names of alternatives as they are in the document, of any length
     return printable(f"{path}: {what[:1].lower()}{what[1 : 3 * _LONGEST]}" + (f"; it is {value}" if value else ""))
 
 

@@ -1,54 +1,33 @@
-"""Commands of ours as values: what a user may type next, as it is typed where this package lies.
+"""Commands of ours as values: what a user may type next, as it is typed where this package is.
 
 A checkout has `make`, with settings for most of what builds, and `./build.py` for all; an installed package has
 `graphcrate`. A text has a value in its place: `f"{command('lock', name, cuda='11.8')}    (takes what is there today)"`.
-Where such a text is stored, in a report, it has the words of whoever wrote it. Locks and rendered files have none:
+Where such a text is stored, in a report, it has the words of its writer. Locks and rendered files have none:
 their bytes are the same everywhere.
 """
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphcrate.model.options import ROWS
 from graphcrate.model.platform import OS
 
-#: Whether `make` and `./build.py` are missing. The one look of `model` at the disk: at where it lies itself, for good.
+#: Whether `make` and `./build.py` are missing. The one look of `model` at the disk: at where it is itself, for good.
 INSTALLED = not Path(__file__).resolve().parents[2].joinpath("build.py").is_file()
 CHECKOUT_PROGRAM, INSTALLED_PROGRAM = "./build.py", "graphcrate"
 
 ETC = "…"  #: stands for words that were typed before, or that only the user knows
 USUAL_STACK = "pyg"  #: make's, where none is named
 
-_SOURCES = ("cuda", "platform", "channel", "mirror", "wheels", "extensions", "toolkit", "pyg-lib")
-_MACHINE = ("gpu", "driver", "target")
-_IMAGE = (
-    *_SOURCES,
-    *_MACHINE,
-    "flavour",
-    "slim",
-    "with",
-    "requirements",
-    "apt",
-    "build-apt",
-    "build-env",
-    "locked",
-    "keep-going",
-    "quiet",
-)
 #: Commands that get a recipe and what is to be made of it → their options that a request may have.
 OPTIONS = {
-    "image": (*_IMAGE, "engine", "output", "no-smoke", "device", "rerun"),
-    "lock": _SOURCES,
-    "publish": ("cuda", "platform", "gpu", "target", "output"),
-    "render": ("cuda",),
+    verb: tuple(row.name for row in ROWS if verb in row.again) for verb in ("image", "lock", "publish", "render")
 }
 #: Commands that are shown as make takes them, and its settings there. (`make publish` builds the image, too.)
-SETTINGS = {
-    "image": (*_IMAGE, "plan", "engine"),
-    "publish": (*_IMAGE, "plan", "to", "key", "allow-cpu-only", "allow-emulated"),
-}
+SETTINGS = {verb: tuple(row.name for row in ROWS if verb in row.make) for verb in ("image", "publish")}
 
 #: an option whose setting has another name, and its values without what they begin with
 _PLATFORM, _ARCH, _BEFORE_ARCH = "platform", "arch", f"{OS}/"
@@ -157,9 +136,19 @@ def _typed_here(of_a_checkout: str) -> str:
     return str(_read(of_a_checkout) or Command(of_a_checkout.split()[1], (ETC,)))
 
 
+def for_shell(word: str | Path) -> str:
+    """Return a word of a command of another program's as a shell takes it: what it names may be anybody's choice."""
+    return shlex.quote(str(word))
+
+
 def is_recipe_file(recipe: str) -> bool:
-    """Whether a name given for a recipe is the path of a file."""
+    """Return whether a name given for a recipe is the path of a file."""
     return recipe.endswith(".toml") or "/" in recipe
+
+
+def is_upkeeps(words: Sequence[str]) -> bool:
+    """Return whether a command line is of upkeep, which no wheel has: `update`, `catalog`, `lock --check`."""
+    return bool(words) and (words[0] in ("update", "catalog") or (words[0] == "lock" and "--check" in words))
 
 
 def _settings(name: str, value: Value) -> Iterator[Setting]:
@@ -173,7 +162,7 @@ def _settings(name: str, value: Value) -> Iterator[Setting]:
 
 
 def _read(text: str) -> Command | Setting | None:
-    """What is typed to make, or to `./build.py` where make has no such command; None of anything else."""
+    """Read what is typed to make, or to `./build.py` where make has no such command; None for anything else."""
     try:
         typed = shlex.split(text)
     except ValueError:  # a quote that does not end

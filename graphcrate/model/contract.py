@@ -1,4 +1,4 @@
-"""What a program reads of an image and knows of a host, and what it says of the two. See `checks.contracts`."""
+"""A program's view of an image and a host, and its verdicts on the two. See `checks.contracts`."""
 
 import datetime
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Status = Literal["pass", "warn", "fail", "unknown"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How containers of the image start. Empty is absent."""
+    """Settings with which containers of the image start. Empty is absent."""
 
     platform: str = DEFAULT.name  #: empty: the artifact does not say
     environment: tuple[str, ...] = ()  #: NAME=value, in order
@@ -51,7 +51,7 @@ class LayerFact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Below(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies in a folder that a runtime hides, without the dot files of new homes."""
+    """The content of a folder that a runtime hides, without the dot files of new homes."""
 
     files: int
     example: str
@@ -66,7 +66,7 @@ class CLibrary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verbs(msgspec.Struct, frozen=True, kw_only=True):
-    """What NCCL gets of an image when it opens the network between nodes, as far as its bytes tell (libibverbs).
+    """NCCL's libibverbs in an image, as far as its bytes tell.
 
     Symbols are name@version, or the name alone where any version serves.
     """
@@ -106,21 +106,21 @@ class ImageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the image shall run. What is empty or None is not known."""
+    """The host that the image shall run on. What is empty or None is not known."""
 
-    gpus: tuple[str, ...] = ()  #: models, as `compat.facts` knows them
+    gpus: tuple[str, ...] = ()  #: models, as `compat.facts.facts` knows them
     driver: str = ""  #: NVIDIA's
     kernel: str = ""
     glibc: str = ""
     shm: int | None = None  #: bytes of /dev/shm in a container
     versions: Mapping[str, str] = {}  #: runtime → version; of pyxis that of enroot
-    fabric: str = ""  #: network between its nodes, as `compat.fabrics` names it
+    fabric: str = ""  #: network between its nodes, as `compat.facts.fabrics` names it
     plugin: str = ""  #: its folder with NCCL's plugin for that network, which jobs bind in
     today: datetime.date | None = None  #: which day it is there
 
 
 class CheckVerdict(msgspec.Struct, frozen=True):
-    """What a check says: what it saw, and what to do about it."""
+    """A check's verdict: what it saw, and what to do about it."""
 
     status: Status
     seen: str

@@ -1,6 +1,6 @@
 """Every error that the user can meet: what happened, the likely cause, the next command to type.
 
-Raised anywhere, caught once (in `cli.exit`). Exit code 2 is wrong usage; 19, what nobody raised (`host.defects`).
+Raised anywhere, caught once (in `cli.exit`). Exit code 2 is wrong usage; 19, an unhandled error (`host.defects`).
 """
 
 import functools
@@ -14,7 +14,7 @@ from graphcrate.model.command import Command, Setting, command, setting
 class GraphcrateError(Exception):
     """Base of all expected errors. `cause` and `next_step` are full sentences or empty.
 
-    `usual`: the next step of errors of a class where whoever raises one has no better.
+    `usual`: the next step of a class's errors that are raised without a better one.
     """
 
     exit_code: ClassVar[int] = 1
@@ -32,11 +32,17 @@ class GraphcrateError(Exception):
 
     def __str__(self) -> str:
         parts = {"": self.what, "cause: ": self.cause, "next:  ": self.next_step}
-        return "\n".join(f"{label}{text}" for label, text in parts.items() if text or not label)
+        return "\n".join(f"{label}{_continued(text)}" for label, text in parts.items() if text or not label)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (layers are built by worker processes).
         return functools.partial(type(self), self.what, cause=self.cause, next_step=self.next_step), ()
+
+
+def _continued(text: str) -> str:
+    """A part of a message, whose further lines are indented: none of them poses as another part."""
+    first, *others = text.split("\n")
+    return "\n".join([first, *(line if line.startswith("  ") or not line else f"    | {line}" for line in others)])
 
 
 class UsageError(GraphcrateError, exit_code=2):
@@ -104,7 +110,7 @@ class GateError(GraphcrateError, exit_code=16):
 
 
 class ProofError(GraphcrateError, exit_code=17):
-    """What is said about a published image is not there, not signed by this key, or not about this image."""
+    """A statement about a published image is not there, not signed by this key, or about another image."""
 
 
 class LockedError(

@@ -1,6 +1,6 @@
-"""How much an archive may hold: one set of numbers for all that is inflated, and what counts against it.
+"""Limits of what an archive may hold: one set of numbers for all that is inflated, and what counts against it.
 
-Nobody's archive may fill memory or a disk from a few bytes, or keep us busy for hours. The numbers stand well above
+No archive may fill memory or a disk from a few bytes, or keep us busy for hours. The numbers stand well above
 what honest archives have; that was measured over 203 wheels, 346 packages, 118 layers and 5 sdists of all stacks on
 2026-11-25: a ratio of 9 of a wheel (235 of one of its members, a table of zeros), 11 of a package, 22 of a small layer
 and 7 of one above 1 MB, 6 of an sdist; 12,602 files and 1.9 GB in a wheel of torch, 1.9 GB in a layer.
@@ -33,12 +33,14 @@ WHEEL = Limits("wheel", members=1_000_000, names=256 * _MB, size=256 * _GB, rati
 PACKAGE = Limits("package", members=1_000_000, names=256 * _MB, size=64 * _GB, ratio=200, free=_GB)
 #: Sources of programs; the largest sdists of the index have 1 GB. Their text packs 10 to 1.
 SOURCES = Limits("source archive", members=500_000, names=128 * _MB, size=16 * _GB, ratio=200, free=256 * _MB)
-#: A squashfs or SIF. Holes take no bytes, so its files may be larger than it is; all of them are read.
-SQUASHFS = Limits("squashfs", members=4_000_000, names=512 * _MB, size=1024 * _GB, ratio=200, free=8 * _GB)
 #: Lists of packages, which are read whole: Debian's of all packages has 60 MB, and packs 5 to 1.
 LIST = Limits("list of packages", members=1, names=0, size=512 * _MB, ratio=200, free=64 * _MB)
 #: Debian's index of all files of a suite, which is read in pieces: 170 MB, and packs 14 to 1.
 INDEX = Limits("index of files", members=1, names=0, size=2 * _GB, ratio=200, free=256 * _MB)
+WHEEL_FILE = 16 * _GB  #: bytes of a wheel of unknown size; the index takes none above 10 GB
+SOURCE_FILE = 4 * _GB  #: the same of an sdist; the largest of the index have 1 GB
+CRATE_FILE = 256 * _MB  #: and of a crate; crates.io takes none above 10 MB without being asked
+RELEASE = 16 * _MB  #: bytes of a Release file; Debian's have 200 kB
 ANSWER = 256 * _MB  #: bytes of an index page; the largest of the index has 30 MB
 DIRECTORY = 32 * _MB  #: bytes of a wheel's list of members, each of which takes ten times that; torch's has 1.5 MB
 METADATA = (
@@ -48,14 +50,14 @@ DOCUMENTS = 64 * _MB  #: bytes of all documents (manifests, configurations) in a
 
 
 class Gauge:
-    """What one archive has shown so far. Raises the reader's error as soon as it is too much, and says the number."""
+    """A gauge of one archive. Raises the reader's error, with the number, as soon as it is too much."""
 
     def __init__(
         self, limits: Limits, name: str, error: type[IntegrityError] = IntegrityError, packed: int | None = None
     ) -> None:
-        """`name`: for errors; empty where whoever catches them puts one before.
+        """`name`: for errors; empty where their handler adds one.
 
-        `packed`: bytes of the whole archive; None where nobody knows, and no ratio is asked for.
+        `packed`: bytes of the whole archive; None if unknown; then no ratio is checked.
         """
         self._limits, self._name, self._error = limits, name, error
         self._packed = packed

@@ -11,6 +11,7 @@ from graphcrate.model.platform import DEFAULT, PLATFORMS, Platform, platform_nam
 from graphcrate.model.recipe import Channel
 from graphcrate.model.values import (
     AnyDigest,
+    AnyFileName,
     AnyVersion,
     Assignment,
     BelowPath,
@@ -65,13 +66,15 @@ class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     compiled: bool = False  #: an sdist with C++ or CUDA sources
     #: compiled by its own back-end, which starts compilers itself, and not file by file as its setup.py lists them
     back_end: bool = False
-    commit: Commit = ""  #: of the repository that the sdist was packed of (`compat.pyg_lib`)
+    commit: Commit = ""  #: of the repository that the sdist was packed of (`compat.facts.pyg_lib`)
     unreachable: tuple[Channel, ...] = ()  #: channels that did not answer when it was locked and may have a wheel
+    #: line of a file that names the place that has it ("requirements.txt:2"); empty: the user's own
+    index: AnyFileName = ""
     crates: tuple[LockedCrate, ...] | msgspec.UnsetType = msgspec.UNSET  #: of an sdist in Rust, all that cargo takes
 
     @property
     def rust(self) -> bool:
-        """Whether cargo compiles it."""
+        """Return whether cargo compiles it."""
         return isinstance(self.crates, tuple)
 
     @property
@@ -85,12 +88,15 @@ class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def isolated(self) -> bool:
-        """Whether its own back-end sees what it asks for and no other's (PEP 517). pyg_lib's is known by its commit."""
+        """Return whether its own back-end sees what it asks for and no other's (PEP 517).
+
+        pyg_lib's is known by its commit.
+        """
         return self.back_end and not self.commit
 
 
 class MissingPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """A package that the recipe wants and no channel has as a wheel."""
+    """A package that the recipe asks for and no channel has as a wheel."""
 
     name: str
     reason: str
@@ -99,7 +105,7 @@ class MissingPackage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told(self) -> str:
-        """Which, why, and what is lost: what plan, report and its page say."""
+        """Describe the package, the reason and what is lost, for plan, report and its page."""
         return f"{self.name}: {self.reason}" + (f"; without it: {self.cost}" if self.cost else "")
 
 
@@ -111,7 +117,7 @@ class DebianPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     architecture: DebianName
     file: LockedFile
     #: below the root of its archive: "pool/main/b/bash/bash_5.2.15-2_amd64.deb", "pool/updates/…" of the security
-    #: archive; empty in locks of before 2026-11-25
+    #: archive; empty in locks from before 2026-11-25
     path: BelowPath = ""
 
 
@@ -130,6 +136,7 @@ class DebianBase(msgspec.Struct, frozen=True, kw_only=True, tag="debian", tag_fi
     #: when the lists were made that they were taken from, as Debian's snapshot service writes times
     #: ("20261125T021215Z"); empty as `path`
     listed: Listed = ""
+    without_security: bool = False  #: no mirror gave the list of the suite's security updates, and the user went on
 
 
 class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, tag="registry", tag_field="provider"):
@@ -142,7 +149,7 @@ class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, tag="registry", ta
 
 
 def platform_of(base: DebianBase | RegistryBase | None) -> Platform:
-    """What an image on this base runs on; the default one where the base is open, or its packages are for any."""
+    """Return the platform of an image on this base; the default one for an open base, or packages for any."""
     if isinstance(base, RegistryBase):
         return platform_named(base.platform)
     architectures = {package.architecture for package in base.packages} if base else set()
@@ -178,7 +185,7 @@ Toolkit = DebianToolkit | WheelToolkit | ImageToolkit
 
 
 class Cross(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compile for another processor than that of its compilers takes besides."""
+    """A cross-compile's needs besides those of any compile."""
 
     platform: PlatformName  #: of the image, whose own base the sources' build runs in, by an emulator
     headers: tuple[DebianPackage, ...]  #: of that base's Python, unpacked and not installed
@@ -203,7 +210,7 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def crossed(self) -> Cross | None:
-        """What a cross-compiler takes besides; None where the image's own platform compiles."""
+        """Return what a cross-compiler takes besides; None where the image's own platform compiles."""
         return self.cross if isinstance(self.cross, Cross) else None
 
     @property
@@ -223,7 +230,7 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user added to the stack: normalised names of packages of the lock."""
+    """The user's additions to the stack: normalised names of packages of the lock."""
 
     packages: tuple[PackageName, ...] = ()  #: in layers of their own, above the stack's
     asked: tuple[PackageName, ...] = ()  #: by name; the smoke test imports them
@@ -267,12 +274,12 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def platform(self) -> Platform:
-        """What the image runs on."""
+        """Return the platform of the image."""
         return platform_of(self.base)
 
     @property
     def additions(self) -> Added:
-        """What the user added, if anything."""
+        """Return the user's additions, if any."""
         return self.added if isinstance(self.added, Added) else Added()
 
     @property
@@ -282,8 +289,16 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def drifted(self) -> tuple[Drift, ...]:
-        """What of Debian is not what was locked."""
+        """List Debian packages that differ from the lock."""
         return self.drift if isinstance(self.drift, tuple) else ()
+
+    @property
+    def unfixed(self) -> tuple[str, ...]:
+        """The suites of its bases that were taken without the list of their security updates."""
+        bases = (self.base, *([self.compilation.base] if self.compilation else []))
+        return tuple(
+            dict.fromkeys(base.suite for base in bases if isinstance(base, DebianBase) and base.without_security)
+        )
 
     @property
     def interpreter(self) -> str:
@@ -321,15 +336,15 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         return {package.file.sha256: package.file for package in packages}
 
     def compiles(self, built: Collection[str]) -> bool:
-        """Whether an sdist has to be compiled that is not `built`."""
+        """Return whether an sdist has to be compiled that is not `built`."""
         return any(package.compiled and package.file.sha256 not in built for package in self.packages)
 
     def installed(self) -> list[LockedPackage]:
-        """What is installed as it is, wheels and pure sdists, with what builds those."""
+        """List what is installed as it is, wheels and pure sdists, with what builds those."""
         return [item for package in self.packages if not package.compiled for item in (package, *package.build)]
 
     def for_compilation(self) -> list[LockedPackage]:
-        """What only a compile needs, without Debian's packages."""
+        """List what only a compile needs, without Debian's packages."""
         if self.compilation is None:
             return []
         toolkit = self.compilation.toolkit
@@ -338,7 +353,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         return [*sources, *self.compilation.tools, *wheels]
 
     def crates(self) -> list[LockedCrate]:
-        """What cargo takes to compile the packages in Rust, each once."""
+        """List the crates that cargo takes to compile the packages in Rust, each once."""
         every = (crate for package in self.packages for crate in package.vendored)
         return [*{crate.file.sha256: crate for crate in every}.values()]
 

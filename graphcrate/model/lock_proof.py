@@ -1,4 +1,4 @@
-"""What proved a committed lock: written beside it by `matrix`, read by the tests and the tables of docs/."""
+"""The proof of a committed lock: written beside it by `matrix`, read by the tests and the tables of docs/."""
 
 from collections.abc import Mapping
 from typing import Literal

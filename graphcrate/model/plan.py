@@ -21,19 +21,19 @@ from graphcrate.model.recipe import Channel
 VENV = "/opt/venv"
 CUDA_HOME = "/usr/local/cuda"  #: where a toolkit is, while something is compiled and in a devel image
 BUILD_REQUIREMENTS = "/opt/build-requirements"  #: what a source that was added is built by, laid out as VENV is
-BUILD = "/build"  #: sources are here while they are compiled, whoever compiles them: paths get into binaries
+BUILD = "/build"  #: sources are here while they are compiled, by any engine: paths get into binaries
 #: Modification time of everything in a layer: 1980-01-01, the earliest that zip knows. Not the lock's `created`,
 #: so that images share layers; not 0, which GNU tar calls implausible.
 LAYER_MTIME = 315_532_800
 
 
 def site_packages(python: str, environment: str = VENV) -> str:
-    """Where the packages of an image with Python "3.11" lie, or those of another environment."""
+    """The folder of the packages of an image with Python "3.11", or of another environment."""
     return f"{environment}/lib/python{python}/site-packages"
 
 
 class BaseImage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine pulls as its base; Debian's `packages` must be in it."""
+    """An engine's base image; Debian's `packages` must be in it."""
 
     reference: str  #: as in FROM, with its digest where one is known
     interpreter: str  #: absolute path of the wanted Python
@@ -66,7 +66,7 @@ class FilesStep(msgspec.Struct, frozen=True, kw_only=True, tag="files"):
 
 
 class Slim(msgspec.Struct, frozen=True, kw_only=True):
-    """What libraries are cut to: GPU code that none of these would load is overwritten by zeros."""
+    """The GPUs that libraries are cut to: code that none of them would load is overwritten by zeros."""
 
     capabilities: tuple[str, ...]  #: "7.0"
     ptx: bool  #: the newest PTX stays, for GPUs to come
@@ -90,6 +90,8 @@ class CompileStep(msgspec.Struct, frozen=True, kw_only=True, tag="compile"):
     packages: tuple[LockedPackage, ...]  #: compiled sdists
     against: tuple[LockedPackage, ...]  #: torch and what it needs to be imported: wheels
     compilation: Compilation
+    #: of a cross-compile: the image's, whose Python runs the sources' build; left out of others
+    base: DebianBase | RegistryBase | msgspec.UnsetType = msgspec.UNSET
 
 
 class ToolkitStep(msgspec.Struct, frozen=True, kw_only=True, tag="toolkit"):
@@ -124,7 +126,7 @@ Step = BaseStep | FilesStep | WheelsStep | CompileStep | ToolkitStep | Requireme
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
-    """What the image is, for texts about it. Versions with local labels; `locked` unless some are still open."""
+    """An image's stack, for texts about it. Versions with local labels; `locked` unless some are still open."""
 
     description: str
     cuda: str
@@ -147,7 +149,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stack: Stack
     steps: tuple[Step, ...]
     aliases: tuple[str, ...] = ()  #: further tags
-    #: packages that the user added; left out where nobody added anything
+    #: packages that the user added; left out where there are none
     added: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def of(self, kind: type[AnyStep]) -> list[AnyStep]:
@@ -156,7 +158,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def platform(self) -> Platform:
-        """What the image runs on."""
+        """Return the platform of the image."""
         return platform_of(self.base.base)
 
     @property

@@ -25,10 +25,9 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     musl: str  #: musl's: "/lib/ld-musl-x86_64.so.1"
     ldconfig: str  #: in the output of `ldconfig -p`: "x86-64"
     oldest_glibc: int  #: minor version of the first glibc 2 that manylinux has for it (PEP 513, PEP 599)
-    sif: int  #: number in a SIF file, `pkg/sif/arch.go` of apptainer/sif
     qemu: str  #: QEMU's program that runs its programs elsewhere: "qemu-x86_64"
     audit: int  #: AUDIT_ARCH_… of linux/audit.h, which seccomp filters ask for
-    calls: int  #: column of the tables in `host.syscalls`; 0: they have none
+    calls: int  #: column of the tables in `host.sandbox.syscalls`; 0: they have none
 
     @property
     def name(self) -> str:
@@ -37,7 +36,7 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def suffix(self) -> str:
-        """End of tags of its images, so that those of several platforms lie side by side: "-arm64"."""
+        """End of tags of its images, so that those of several platforms are side by side: "-arm64"."""
         return "" if self == DEFAULT else f"-{self.architecture}"
 
     @property
@@ -52,7 +51,7 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cross(self) -> str:
-        """What the names of Debian's packages with cross-compilers for it end in: "aarch64-linux-gnu"."""
+        """Return the end of the names of Debian's packages with cross-compilers for it: "aarch64-linux-gnu"."""
         return self.triplet.replace("_", "-")
 
     @property
@@ -66,11 +65,11 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
         return (f"manylinux_2_{minor}_{self.machine}", *([f"{old}_{self.machine}"] if old else []))
 
     def uv_name(self, minor: int) -> str:
-        """What uv calls it with glibc 2.`minor` (--python-platform)."""
+        """Return uv's name for it with glibc 2.`minor` (--python-platform)."""
         return f"{self.machine}-manylinux_2_{minor}"
 
     def fits(self, os: str, architecture: str, variant: str = "") -> bool:
-        """Whether an entry of an index, or an image's configuration, is for this platform."""
+        """Return whether an entry of an index, or an image's configuration, is for this platform."""
         return (os, architecture) == (OS, self.architecture) and variant in self.variants
 
 
@@ -90,7 +89,6 @@ AMD64 = Platform(
     musl="/lib/ld-musl-x86_64.so.1",
     ldconfig="x86-64",
     oldest_glibc=5,
-    sif=2,
     qemu="qemu-x86_64",
     audit=0xC000003E,
     calls=1,
@@ -109,7 +107,6 @@ ARM64 = Platform(
     musl="/lib/ld-musl-aarch64.so.1",
     ldconfig="AArch64",
     oldest_glibc=17,
-    sif=4,
     qemu="qemu-aarch64",
     audit=0xC00000B7,
     calls=2,
@@ -130,7 +127,7 @@ def supported(name: str) -> Platform:
 
 
 def asked_for(text: str) -> Platform | None:
-    """What the user means of the platforms that images are made for: "arm64", "linux/arm64", "aarch64"; else None."""
+    """Find the platform of images that the user means: "arm64", "linux/arm64", "aarch64"; None for no such one."""
     word = text.strip().lower().removeprefix(f"{OS}/").replace("-", "_")
     return next((row for row in SUPPORTED if word in (row.architecture, row.machine)), None)
 

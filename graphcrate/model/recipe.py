@@ -1,4 +1,4 @@
-"""Recipe: what the user writes in `recipes/*.toml`. Reading and validating the file is `graphcrate.compat.recipes`."""
+"""Recipe: what the user writes in `recipes/*.toml`. `compat.variants.recipes` reads and validates the file."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -12,7 +12,7 @@ from graphcrate.model.values import AnyFileName
 
 
 class Channel(StrEnum):
-    """Where wheels come from."""
+    """A source of wheels."""
 
     PYPI = "pypi"  #: the user's default package index
     PYTORCH = "pytorch"  #: PyTorch's index, one per CUDA version
@@ -48,7 +48,7 @@ CHANNELS: Mapping[Channel, TorchChannel] = {
     Channel.PYG: TorchChannel(
         owner="PyG",
         root="https://data.pyg.org/whl",
-        page="torch-{series}.0+{label}.html",  # whatever the patch release
+        page="torch-{series}.0+{label}.html",  # for any patch release
         variable="PYG_LINKS",
         for_torch=True,
         libraries=frozenset(
@@ -77,7 +77,7 @@ class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def runs_on(self) -> Platform:
-        """What images on this base are for."""
+        """Return the platform of images on this base."""
         return platform_named(self.platform) if isinstance(self.platform, str) else DEFAULT
 
 
@@ -94,7 +94,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class RefusedVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a variant that people ask for is offered by nobody, and what to do instead."""
+    """The reason why a variant that people ask for is not offered, and what to do instead."""
 
     why: str
     instead: str
@@ -141,10 +141,11 @@ class FurtherChannel(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["index", "links", "folder"]
     location: str
     where: str  #: "requirements.txt:2"
+    names: tuple[str, ...] = ()  #: normalised, of the packages that the file names: a server gives no others
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """What a requirements file says of something that is the stack's: its plan compares the two."""
+    """A requirements file's word on something that is the stack's: its plan compares the two."""
 
     name: str  #: normalised name of a package, or "python" or "cuda"
     where: str
@@ -154,7 +155,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the user adds to a recipe's stack, ready to be resolved: nothing in it refers to a working folder."""
+    """A user's additions to a recipe's stack, ready to be resolved: nothing in it refers to a working folder."""
 
     #: PEP 508 requirements; absolute paths of wheels and of projects; `git+https://…@commit`
     packages: tuple[str, ...] = ()
@@ -168,7 +169,7 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     smoke_minutes: int = 10  #: the limit of each
     allow: tuple[Allowance, ...] = ()  #: findings of the audit that do not fail the image
     name: AnyFileName = ""  #: of the image; empty: the recipe's
-    flavour: str = ""  #: packages that go by one name: `compat.own.FLAVOURS`
+    flavour: str = ""  #: packages that go by one name: `compat.requirements.own.FLAVOURS`
     channels: tuple[FurtherChannel, ...] = ()  #: where packages may be besides; of this machine, never recorded
     expected: tuple[Expected, ...] = ()
     hashes: dict[str, tuple[str, ...]] = {}  #: normalised name → sha256s, one of which its file has to have

@@ -11,7 +11,7 @@ from graphcrate.model.values import AnyDigest, AnyFileName, AnySha256, Digest, F
 
 
 class BuildParameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the user asked for: the external parameters of the build's provenance. Empty is "not said"."""
+    """The user's request: the external parameters of the build's provenance. Empty is "not said"."""
 
     recipe: FileName
     variant: str  #: its CUDA version
@@ -30,7 +30,7 @@ class BuildParameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class CandidateOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one candidate. `constraint` says what put it out; empty for the chosen one."""
+    """The outcome of one candidate. `constraint` says what put it out; empty for the chosen one."""
 
     candidate: str
     chosen: bool
@@ -57,6 +57,27 @@ class CutFile(msgspec.Struct, frozen=True, kw_only=True):
     whole: Size = 0  #: fat binaries that stayed whole, since nothing tells their modules apart
 
 
+class StartUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Start-up code of an image, run before any line of a program: a file, or a variable of the environment."""
+
+    path: str  #: absolute, or the variable's name
+    by: str  #: who runs it, and when: "Python, when it starts"
+    package: str = ""  #: that brought it, where one did
+
+    @property
+    def sentence(self) -> str:
+        """Say what it is, of whom, and who runs it."""
+        return f"{self.path}{f' ({self.package})' if self.package else ''} is run by {self.by}"
+
+
+class Beside(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a package in the folder of another one, which may load it. Normalised names."""
+
+    package: str
+    path: str  #: below site-packages
+    other: str
+
+
 class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A layer blob in the cache. `diff_id` and `digest` with `sha256:` before the hex; sizes in bytes."""
 
@@ -68,6 +89,7 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str = "application/vnd.oci.image.layer.v1.tar+gzip"
     owners: tuple[PackageBytes, ...] = ()
     cut: tuple[CutFile, ...] = ()
+    starts: tuple[StartUp, ...] = ()  #: what of it runs by itself
     replaces: tuple[str, ...] = ()  #: "/path (whose it was)": files of layers below that files of a recipe stand for
 
 
@@ -97,7 +119,7 @@ class SuiteClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     image: AnyDigest  #: digest of the artifact, with `sha256:`; empty where nothing stands for its bytes
     suite: FileName
-    version: str  #: of how the suite is run and judged (`smoke.version_of`); its program lies in the image
+    version: str  #: of how the suite is run and judged (`smoke.version_of`); its program is in the image
     device: str  #: "2 x Tesla V100-SXM3-32GB", "cpu AMD EPYC 7742": models and how many of them it may see
     driver: str  #: version of the NVIDIA driver; empty on a CPU, which needs none
     runtime: str  #: as in SmokeReport
@@ -114,7 +136,7 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnTests(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What has to work in an image because a user added it: packages are imported, shell commands end with 0."""
+    """Tests of a user's additions to an image: packages are imported, shell commands end with 0."""
 
     imports: tuple[str, ...] = ()  #: normalised names of distributions
     commands: tuple[str, ...] = ()
@@ -125,7 +147,7 @@ class OwnTests(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UpstreamSuite(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of the own tests of a package, which ran inside the image."""
+    """Results of a package's own tests, which ran inside the image."""
 
     title: str  #: as users call it: "PyG"
     version: str
@@ -135,12 +157,12 @@ class UpstreamSuite(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """How much passed: "PyG 2.3.1: 3,649 of 3,665 of its own tests"."""
+        """Describe how much passed: "PyG 2.3.1: 3,649 of 3,665 of its own tests"."""
         return f"{self.title} {self.version}: {self.passed:,} of {self.ran:,} of its own {self.what}"
 
 
 class UpstreamResults(msgspec.Struct, frozen=True, kw_only=True):
-    """What `make test-upstream` found of an image: upstream.json beside its report."""
+    """Results of `make test-upstream` for an image: upstream.json beside its report."""
 
     digest: Digest  #: of the image; pytest was in layers above it
     device: str
@@ -155,13 +177,14 @@ class PackageLine(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     channel: str
+    index: AnyFileName = ""  #: as in LockedPackage
 
 
 ArtifactKind = Literal["layout", "docker", "podman", "sif", "sqsh", "registry"]
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
-    """What a builder made. `digest` of manifest (layout), image (docker, podman) or file (sif) with `sha256:`."""
+    """A builder's result. `digest` of manifest (layout), image (docker, podman) or file (sif) with `sha256:`."""
 
     engine: str  #: embedded, docker, podman, apptainer; pyxis for what it alone opens; `engines.table` has its runner
     kind: ArtifactKind
@@ -178,12 +201,12 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def location(self) -> str:
-        """What our commands read it by: a path, or the name in an engine's store."""
+        """Return what our commands read it by: a path, or the name in an engine's store."""
         return f"{self.kind}:{self.reference}" if self.kind in ("docker", "podman") else self.reference
 
 
 class Audited(msgspec.Struct, frozen=True, kw_only=True):
-    """What an audit found, in numbers and in what breaks; all of it is in audit.json beside the report."""
+    """An audit in numbers, and its findings that break; all of it is in audit.json beside the report."""
 
     binaries: Size
     fail: Size
@@ -197,7 +220,7 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fallback(msgspec.Struct, frozen=True, kw_only=True):
-    """What an image is whose torch was built for another CUDA version than its variant is for (`-compat`)."""
+    """A fall-back: an image whose torch was built for another CUDA version than its variant is for (`-compat`)."""
 
     meaning: str  #: the recipe's words for it
     limits: tuple[str, ...]  #: where it runs and where not, as clauses: "has no code for H100 (sm_90)"
@@ -209,7 +232,10 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `image --json` prints and `report.json` holds. `bytes` is the sum of the compressed blobs."""
+    """A build's report, as `image --json` prints it and `report.json` holds it.
+
+    `bytes`: the sum of compressed blobs.
+    """
 
     name: FileName
     tag: FileName
@@ -232,34 +258,38 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[LayerRecord, ...] = ()
     lock_sha256: AnySha256 = ""
     drift: tuple[Drift, ...] = ()  #: Debian packages of the day of the build in place of those of the committed lock
-    contracts: tuple[ContractFinding, ...] = ()  #: what the runtimes' contracts found; none: nobody asked
-    audit: Audited | None = None  #: None: nobody asked
+    unfixed: tuple[str, ...] = ()  #: suites whose packages were taken without the list of their security updates
+    contracts: tuple[ContractFinding, ...] = ()  #: what the runtimes' contracts found; none: not asked
+    audit: Audited | None = None  #: None: not asked
     fallback: Fallback | None = None  #: None: its torch was built for the CUDA version that the image is for
     asked: BuildParameters | None = None  #: what the user asked for; None: of a version that did not note it
     own: OwnTests = OwnTests()  #: tests beside the recipe's suites
+    #: what runs by itself in it, but for what is known to do no harm; None: of a version that did not look
+    starts: tuple[StartUp, ...] | None = None
+    beside: tuple[Beside, ...] = ()  #: what its packages put into each other's folders, the first file of each
     build_key: str = ""  #: content id of the plan and of the builder's format; equal: nothing to do
     short: AnyFileName = ""  #: tag that the newest image of its kind goes by: "cu118"; empty: of an older version
 
     @property
     def image(self) -> str:
-        """What the user calls it: `name:tag` of a layout, else where the image is."""
+        """Return the user's name for it: `name:tag` of a layout, else where the image is."""
         return f"{self.name}:{self.tag}" if self.layout else self.artifact.location
 
     @property
     def failed(self) -> bool:
-        """Whether the audit or a test has something against it."""
+        """Return whether the audit or a test has something against it."""
         return bool(self.audit and self.audit.fail) or any(suite.status == "failed" for suite in self.suites)
 
     @property
     def passed(self) -> bool:
-        """Whether it was tested, and nothing failed."""
+        """Return whether it was tested, and nothing failed."""
         return bool(self.suites) and not self.failed
 
     def is_from_below(self, suite: SmokeReport) -> bool:
-        """Whether a result is that of the stack's image below this one. Older versions noted no image."""
+        """Return whether a result is that of the stack's image below this one. Older versions noted no image."""
         return suite.image not in ("", self.artifact.digest)
 
     @property
     def reference(self) -> str:
-        """What the next command takes: `name:tag@digest` of a layout, `name:tag` in a store, a file's path."""
+        """Return what the next command takes: `name:tag@digest` of a layout, `name:tag` in a store, a file's path."""
         return f"{self.image}@{self.digest}" if self.layout else self.artifact.reference

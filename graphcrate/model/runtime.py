@@ -1,4 +1,4 @@
-"""What runs images: a row each, by which targets, contracts, jobs, runners and help texts go.
+"""Runtimes of images: a row each, by which targets, contracts, jobs, runners and help texts go.
 
 A new runtime is a row here, its checks in a module of `checks.contracts` that has its name, and for `job` a template
 `job-NAME` in `render`. What it takes only from some version on is data: `compat/data/runtimes.toml`.
@@ -12,13 +12,19 @@ import msgspec
 from graphcrate.model.tree import Form
 
 RuntimeName = Literal["docker", "apptainer", "pyxis", "pai"]
+#: those that run an image as the user who asks, with the host's home and folders; a new one of them is named here
+AS_THE_USER: tuple[RuntimeName, ...] = ("apptainer", "pyxis")
+#: those in which NVIDIA's hook reads the image's variables for what of the driver it brings
+BY_NVIDIAS_HOOK: tuple[RuntimeName, ...] = ("docker", "pyxis", "pai")
+#: those in which enroot starts the container, whose version is the runtime's
+BY_ENROOT: tuple[RuntimeName, ...] = ("pyxis",)
 _LAYERS: tuple[Form, ...] = ("layout", "archive", "docker", "podman", "registry")  #: images of layers
 _ALIBABA = "registry.<region>.aliyuncs.com/<namespace>"
 _SLURM = frozenset({"--partition", "--time", "--account", "--cpus", "--nodes"})
 
 
 class JobForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How `job` writes what a runtime runs: by the template `job-NAME`, or a function of `render.jobs`."""
+    """The form in which `job` writes what a runtime runs: the template `job-NAME`, or a function of `render.jobs`."""
 
     options: frozenset[str] = frozenset()  #: of `job`, beside those of every job
     is_slurm: bool = False  #: a script for sbatch, in which srun starts the processes
@@ -33,14 +39,17 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedLine(NamedTuple):
-    """What users of a published image type, with `{image}`, `{enroot}`, `{host}`, `{name}` and `{examples}` in it."""
+    """A line for users of a published image, with `{image}`, `{enroot}`, `{host}`, `{name}` and `{examples}` in it."""
 
     line: str
     without_tls: str  #: where the registry has no TLS
 
 
 class RunnerForm(NamedTuple):
-    """What a runner of `test` opens. `file`: a form of `convert`; empty: `engines.trials.artifact` knows what else."""
+    """The form that a runner of `test` opens.
+
+    `file`: one of `convert`; empty: `engines.trials.artifact` knows others.
+    """
 
     opens: str  #: in a sentence
     forms: tuple[Form, ...]  #: that it opens with --runner auto
@@ -48,7 +57,7 @@ class RunnerForm(NamedTuple):
 
 
 class OwnImage(NamedTuple):
-    """How a program is run in an image that was built here: it is brought to where that is, then `line` is typed."""
+    """The way to run a program in an image that was built here: bring it to the host that runs it, then type `line`."""
 
     to: str  #: a form for `convert`, or without `file` a registry for `publish`
     line: str  #: with `{name}` of the image in it

@@ -27,13 +27,23 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
 
 _UNTIL_PROVEN = ("--until-proven", "--every", "3")  #: docs/decisions/smoke-length.md
 _TWO = ("--ranks", "2")
+_BETWEEN_NODES = ("NCCL_", "GLOO_", "FI_")
 _PYG, _GLT = "torch-geometric", "graphlearn-torch"
 
 SUITES: Mapping[str, Suite] = {
     "torch": Suite(program="torch_check.py", version=2, cpu_limit=300, cuda_limit=300),
     "dna": Suite(program="dna.py", cpu=_UNTIL_PROVEN, cpu_limit=1800, cuda_limit=600, draws=True, needs=_PYG),
     "ops": Suite(program="ops.py", cpu_limit=600, cuda_limit=600, requires=True),
-    "ddp": Suite(program="ddp.py", cpu=_TWO, cuda=_TWO, cpu_limit=600, cuda_limit=300, needs=_PYG),
+    "ddp": Suite(
+        program="ddp.py",
+        cpu=_TWO,
+        cuda=_TWO,
+        cpu_limit=600,
+        cuda_limit=300,
+        needs=_PYG,
+        spreads=True,
+        inherits=_BETWEEN_NODES,
+    ),
     "glt": Suite(program="glt_check.py", cpu_limit=900, cuda_limit=600, needs=_GLT),
     "glt-distributed": Suite(program="glt_distributed.py", cpu_limit=600, cuda_limit=600, needs=_GLT),
     "nccl": Suite(
@@ -43,6 +53,6 @@ SUITES: Mapping[str, Suite] = {
         draws=True,
         measures=True,
         spreads=True,
-        inherits=("NCCL_", "GLOO_", "FI_"),
+        inherits=_BETWEEN_NODES,
     ),
 }

@@ -6,13 +6,13 @@ from typing import Literal
 import msgspec
 
 from graphcrate.model.platform import DEFAULT
-from graphcrate.model.report import Artifact, OwnTests, SmokeReport
+from graphcrate.model.report import Artifact, OwnTests, SmokeReport, StartUp
 
 Device = Literal["auto", "cpu", "cuda"]
 
 
 class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `test --json` prints, and `trial.json` beside the logs holds."""
+    """A trial's report, as `test --json` prints it, and `trial.json` beside the logs holds it."""
 
     reference: str  #: as given on the command line
     runner: str
@@ -23,7 +23,7 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job requests from Slurm, as sbatch's options; empty: the site's default."""
+    """A job's request to Slurm, as sbatch's options; empty: the site's default."""
 
     partition: str
     gres: str = ""  #: "gpu:1"
@@ -47,6 +47,7 @@ class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
     layout: str = ""  #: as in TrialReport
     rerun: bool = False  #: run also what it passed on such a node before
     own: OwnTests = OwnTests()  #: run after the suites
+    starts: tuple[StartUp, ...] = ()  #: what runs by itself in the image: suites run without it
     nodes: int = 1  #: of a job of Slurm, for suites that spread
     platform: str = DEFAULT.name  #: that the image's programs run on
 
@@ -70,7 +71,7 @@ class State(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether a job is pending or running."""
+        """Return whether a job is pending or running."""
         return self in (State.QUEUED, State.RUNNING)
 
 
@@ -89,6 +90,6 @@ class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
-    """What `test --matrix --json` prints."""
+    """The result of `test --matrix --json`."""
 
     cells: tuple[MatrixCell, ...]

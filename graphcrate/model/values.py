@@ -94,15 +94,15 @@ _BY_PATTERN = {form.__metadata__[0].pattern: words for form, words in _MEANINGS.
 
 
 def expected(pattern: str) -> str:
-    """What a text of this pattern is, in words; the pattern itself where it is not one of these."""
+    """Describe a text of this pattern, in words; the pattern itself where it is not one of these."""
     return _BY_PATTERN.get(pattern, f"a text like {pattern}")
 
 
 def is_sha256(text: str) -> bool:
-    """Whether it is a sha256 in lower-case hex."""
+    """Return whether it is a sha256 in lower-case hex."""
     return re.fullmatch(_HEX, text) is not None
 
 
 def is_file_name(text: str) -> bool:
-    """Whether it is one part of a path, which stays in its folder."""
+    """Return whether it is one part of a path, which stays in its folder."""
     return text not in (".", "..") and re.fullmatch(_PART, text) is not None

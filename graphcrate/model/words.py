@@ -2,7 +2,14 @@
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+#: C0 but for tab and newline, DEL, C1; soft hyphen; marks and overrides of direction, separators of lines and
+#: paragraphs, invisible operators, annotations, tags (Unicode's categories Cc, Zl, Zp and Cf, but for joiners)
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\ufeff\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
+)
 
 
 def listed(names: Iterable[str]) -> str:
@@ -20,6 +27,26 @@ def either(names: Iterable[str]) -> str:
 def printable(text: str) -> str:
     """Names and values are an image's to choose; none may speak to the terminal or break a line."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def visible(text: str) -> str:
+    """Return a text for a terminal or a log: characters that would speak to the terminal, or are not seen, by number.
+
+    Those are control characters but for the end of a line and a tab, and what turns the direction of a text or hides
+    in it. JSON stays JSON of the same value.
+    """
+    return _UNSEEN.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _units(match[0])), text)
+
+
+def with_mark(lines: Iterable[str]) -> str:
+    """Return what another program said, for the end of a message: each line has a mark, and cannot pose as ours."""
+    return "".join(f"\n    | {visible(line)}" for line in lines)
+
+
+def _units(character: str) -> Iterator[int]:
+    """The numbers of a character in UTF-16, as JSON has it."""
+    data = character.encode("utf-16-be", "surrogatepass")
+    return (int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
 
 
 def joined(names: Iterable[str], most: int = 4) -> str:
@@ -52,7 +79,10 @@ def bytes_of(text: str) -> int:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name (in lower case, no port) means this very machine; `127.example.com` is another's name."""
+    """Return whether a host's name (in lower case, no port) means this very machine.
+
+    `127.example.com` is another's name.
+    """
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

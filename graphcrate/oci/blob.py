@@ -11,6 +11,7 @@ from isal import igzip, igzip_lib
 
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.limits import LAYER, Gauge
+from graphcrate.model.words import printable
 from graphcrate.oci import spec
 from graphcrate.oci.spec import LayerBlob
 
@@ -18,6 +19,10 @@ CHUNK = 1 << 20
 #: Headers that hold long names and attributes are read whole; none is this long, save to fill our memory.
 MAX_READ = 1 << 24
 MAX_HEADERS = 1 << 25  #: bytes of all headers of one entry, which may be one behind another
+
+
+NOBODYS = (1 << 32) - 1  #: no owner has this number: chown(2) takes it for "leave it as it is"
+_LATEST = (1 << 63) / 1e9  #: Unix seconds that fit into nanoseconds as utimensat(2) is given them
 
 
 InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
@@ -157,7 +162,7 @@ def open_blob(
 def inflated(kind: str, compressed: IO[bytes], size: int | None, diff_id: Hash | None = None) -> TarStream:
     """The tar in these bytes; `kind` is one of `spec.LAYER_TAR`, `LAYER_GZIP`, `LAYER_ZSTD`.
 
-    `size`: how many there are, compressed; None where nobody knows.
+    `size`: how many there are, compressed; None if unknown.
     """
     gauge = Gauge(LAYER, "", LayoutError, size)
     if kind == spec.LAYER_GZIP:
@@ -204,6 +209,17 @@ class _StrictTar(tarfile.TarFile):
             stream.header_bytes = None
 
 
+def _check_numbers(member: tarfile.TarInfo) -> None:
+    """Raises LayoutError for numbers that no file has: a PAX header may say any."""
+    name = printable(member.name)
+    if member.size < 0:
+        raise LayoutError(f"{name} has a size of {member.size} bytes")
+    if not (0 <= member.uid < NOBODYS and 0 <= member.gid < NOBODYS):
+        raise LayoutError(f"{name} is owned by {member.uid}:{member.gid}; owners are numbers from 0 to {NOBODYS - 1}")
+    if not -_LATEST < member.mtime < _LATEST:  # nor is it a number at all
+        raise LayoutError(f"{name} has no valid time")
+
+
 def members(stream: TarStream) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
     """Headers in order; a member's content can be read from the stream until the next one is asked for.
 
@@ -216,5 +232,6 @@ def members(stream: TarStream) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFil
     while (member := archive.next()) is not None:
         attributes = sum(map(len, member.pax_headers.values()))
         stream.gauge.member(member.name, member.size, len(member.linkname) + attributes)
+        _check_numbers(member)
         yield member, archive
     stream.drain()

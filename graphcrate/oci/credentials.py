@@ -14,9 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.host import process, settings
-from graphcrate.host.connections import host_of
+from graphcrate.host import arguments, process, settings
+from graphcrate.host.net.connections import host_of
 from graphcrate.model import codec
+from graphcrate.model.command import for_shell
 from graphcrate.model.errors import UNREADABLE, GraphcrateError, UsageError
 from graphcrate.oci.reference import DOCKER_HUB, Reference
 
@@ -39,7 +40,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> set[str]:
-        """What must appear in no text."""
+        """Return the words that may appear in no text."""
         return {self.password, self.identity_token, self.basic.removeprefix("Basic ")} - {""}
 
     def __repr__(self) -> str:
@@ -84,7 +85,7 @@ def for_destination(reference: Reference, environment: Mapping[str, str]) -> Cre
         raise UsageError(
             f"{present} is set, and {missing} is not",
             cause="A login has two parts. With an access token, any user name will do for many registries.",
-            next_step=f"set {missing} too, or unset {present} and log in: podman login {reference.host}",
+            next_step=f"set {missing} too, or unset {present} and log in: podman login {for_shell(reference.host)}",
         )
     return Credential(user=user, password=token) if user else find(reference, environment)
 
@@ -95,7 +96,7 @@ def trusted_realms(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def is_plain(host: str, environment: Mapping[str, str]) -> bool:
-    """Whether this person wants the registry at HOST or HOST:PORT spoken to without TLS."""
+    """Return whether the user asked for the registry at HOST or HOST:PORT without TLS."""
     return bool({settings.ANY, host.lower(), host_of(f"http://{host}")} & {*_hosts(environment, settings.PLAIN_HTTP)})
 
 
@@ -155,7 +156,7 @@ def _from_helper(config: _Config, host: str) -> Credential | None:
         return None
     for key in keys:
         try:
-            answer = json.loads(process.output([program, "get"], stdin=key.encode(), timeout=30.0))
+            answer = json.loads(process.output(arguments.line(program, "get"), stdin=key.encode(), timeout=30.0))
             user, secret = str(answer["Username"]), str(answer["Secret"])
         except (GraphcrateError, ValueError, KeyError, TypeError):
             continue

@@ -1,4 +1,4 @@
-"""What layers say, entry by entry, and which entry of which layer each path of the image is in the end.
+"""Layers' entries, and which entry of which layer each path of the image is in the end.
 
 A layer that keeps the rules for names unpacks alike everywhere, and never outside its root.
 """
@@ -22,7 +22,7 @@ Other = TypeVar("Other")
 Refuse = Callable[[LayoutError], None]
 
 
-#: Faults that are collected; whoever writes a hostile layer has no end of them.
+#: Faults that are collected; a hostile layer has no end of them.
 MAX_FAULTS = 100
 
 
@@ -61,7 +61,7 @@ def device_of(kind: bytes, numbers: tuple[int, int]) -> str:
 
 
 class Entries(msgspec.Struct, Generic[Kept]):
-    """What one layer says. Paths are relative, the root is empty. Caches have it encoded."""
+    """One layer's entries. Paths are relative, the root is empty. Caches have it encoded."""
 
     #: what is kept of each entry; a hard link has the very value of its target
     by_path: dict[str, Kept] = msgspec.field(default_factory=dict, name="found")

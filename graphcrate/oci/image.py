@@ -15,7 +15,7 @@ TITLE = "graphcrate: "  #: before a layer's title in the history
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents of an image. The layers' blobs lie in the cache."""
+    """The documents of an image. The layers' blobs are in the cache."""
 
     config: bytes
     manifest: bytes

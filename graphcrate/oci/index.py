@@ -40,7 +40,7 @@ class PlatformImage:
 def find_manifest(descriptor: Descriptor, read: ReadBlob, platform: Platform) -> PlatformImage:
     """Find the manifest that a descriptor names, or the one for the platform in the index that it names.
 
-    A manifest that no index lists is taken for whatever platform it is: its configuration says. Raises NoImageError,
+    A manifest that no index lists is taken for any platform: its configuration says which. Raises NoImageError,
     LayoutError for a damaged document, and what `read` raises.
     """
     entries: tuple[Descriptor, ...] = ()

@@ -40,7 +40,7 @@ FOLDER_MODES = {"root": 0o700, "tmp": 0o1777, "var/tmp": 0o1777}
 
 
 class LayerCopy(Protocol):
-    """What gets the entries of a layer while it is written: each path once, below folders that came before."""
+    """A receiver of a layer's entries while it is written: each path once, below folders that came before."""
 
     def folder(self, path: str, mode: int) -> None:
         """Take a folder."""
@@ -57,7 +57,7 @@ class LayerWriter:
 
     Paths are relative to the image's root; a leading slash is dropped. Missing parent folders are written first, each
     folder once. The caller decides the order of entries. Raises IntegrityError for a path that leaves the root, is
-    written twice, or lies below a file.
+    written twice, or is below a file.
     """
 
     def __init__(self, stream: BinaryIO, mtime: int, copies: Sequence[LayerCopy] = ()) -> None:
@@ -194,7 +194,7 @@ class LayerWriter:
             self.folder(parent, FOLDER_MODES.get(parent, 0o755))
 
     def _tar(self, content: bytes) -> None:
-        """Uncompressed bytes of the tar. Blocks are cut at fixed places, whatever the size of `content`."""
+        """Uncompressed bytes of the tar. Blocks are cut at fixed places, for any sizes of `content`."""
         self._diff_id.update(content)
         self._unpacked += len(content)
         self._pending += content

@@ -1,4 +1,4 @@
-"""The files of a layer in a folder, written while the layer is: who wants them need not inflate its bytes once more.
+"""The files of a layer in a folder, written while the layer is, so that they need not be inflated once more.
 
 What is compiled is compiled against them, the audit reads them, and the image's tests run in them. They are of this run
 alone, in its temporary folder: the next one unpacks the layer from its blob.
@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from graphcrate.host.cache import Cache, remove_tree
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.trees import remove_tree
 
 _FOLDER = "layers"
 
@@ -55,7 +56,7 @@ class LayerFiles:
 
 
 def place(cache: Cache, digest: str) -> Path:
-    """Where this run has the files of the layer with this digest, if it wrote that layer itself."""
+    """The folder of the files of the layer with this digest, if this run wrote that layer itself."""
     return cache.own / _FOLDER / digest.removeprefix("sha256:")
 
 

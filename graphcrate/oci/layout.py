@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.host.atomic import replacing
+from graphcrate.host.disk.atomic import replacing
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.platform import DEFAULT, OS, Platform, supported
 from graphcrate.model.report import LayerRecord
@@ -19,7 +19,7 @@ from graphcrate.oci.image import TITLE, Image, digest_of
 from graphcrate.oci.index import decode_document, find_manifest, read_config, root_entry
 from graphcrate.oci.spec import LayerBlob
 
-#: A hard link shares its inode with the cache, so nobody may write through it.
+#: A hard link shares its inode with the cache, so it must not be written through.
 _BLOB_MODE = 0o444
 REBUILD = "remove the image's folder and build it again; unchanged parts come from the cache"
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
@@ -64,7 +64,7 @@ class Layout:
 
     @property
     def platform(self) -> Platform:
-        """What its programs run on; the default one for what no image is made for."""
+        """Return the platform of its programs; the default one for a platform that no image is made for."""
         return supported(f"{self.config.os}/{self.config.architecture}")
 
     @property
@@ -78,7 +78,7 @@ class Layout:
         return self.config.run.labels or {}
 
     def blob(self, digest: str) -> Path:
-        """Where the blob `sha256:<hex>` lies."""
+        """The path of the blob `sha256:<hex>`."""
         return _blob(self.path, digest)
 
 
@@ -86,7 +86,7 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
     """Write the image as a layout at `destination`, whole or not at all; another layout there is replaced.
 
     `blobs` gives the file of a layer's digest. Layers are hard links where the file system allows it, else copies;
-    either is read-only, and readable by all whatever the umask.
+    either is read-only, and readable by all under any umask.
     """
     if is_whole(destination, image.digest, tag):
         return dataclasses.replace(read_layout(destination, tag), records=image.layers)
@@ -101,7 +101,7 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
     with replacing(destination) as partial:
         for folder in (partial / "blobs", partial / "blobs" / "sha256"):
             folder.mkdir()
-            folder.chmod(0o755)  # whatever the umask
+            folder.chmod(0o755)  # under any umask
         for layer in image.layers:
             blob = _blob(partial, layer.digest)
             if not blob.exists():
@@ -141,7 +141,10 @@ def read_layout(path: Path, tag: str = "", platform: Platform = DEFAULT) -> Layo
 
 
 def is_whole(path: Path, digest: str, tag: str = "") -> bool:
-    """Whether `path` is a layout of the image with this digest, each blob there with its size. Reads no layer."""
+    """Return whether `path` is a layout of the image with this digest, each blob there with its size.
+
+    Reads no layer.
+    """
     try:
         layout = read_layout(path, tag)
         check_presence(layout)
@@ -172,7 +175,7 @@ def absence(layout: Layout, descriptor: spec.Descriptor) -> LayoutError | None:
 
 
 def _records(manifest: spec.Manifest, config: spec.ImageConfig) -> Iterator[LayerRecord]:
-    """What the documents tell of the layers. Whether they agree is for `validate`."""
+    """Yield the documents' records of the layers. Whether they agree is for `validate`."""
     titles = [entry.created_by or "" for entry in config.history or () if not entry.empty_layer]
     for layer, diff_id, title in itertools.zip_longest(manifest.layers, config.rootfs.diff_ids, titles, fillvalue=None):
         if layer is not None:

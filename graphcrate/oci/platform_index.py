@@ -20,7 +20,7 @@ _NO_PLATFORM = DescriptorPlatform(architecture="unknown", os="unknown")  #: of s
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tag holds: images by platform. `fields`: of the document, with entries as somebody wrote them."""
+    """A tag's images by platform. `fields`: of the document, with entries as they were written."""
 
     fields: Mapping[str, Any]
     entries: tuple[Descriptor, ...]
@@ -45,7 +45,7 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """What its images run on: "linux/amd64"."""
+        """List the platforms of its images: "linux/amd64"."""
         return tuple(name_of(entry) for entry in sorted(self.entries, key=_order) if not _is_statement(entry))
 
     def others(self, platform: Platform) -> tuple[Descriptor, ...]:
@@ -76,14 +76,14 @@ def entry_of(image: Descriptor, platform: Platform) -> Descriptor:
 
 
 def single(image: Descriptor, config: spec.ImageConfig) -> Index:
-    """A tag's one manifest as an index, whatever platform its configuration names."""
+    """A tag's one manifest as an index, for the platform that its configuration names."""
     where = DescriptorPlatform(architecture=config.architecture, os=config.os)
     entry = Descriptor(media_type=image.media_type, digest=image.digest, size=image.size, platform=where)
     return Index(fields={"manifests": [msgspec.to_builtins(entry)]}, entries=(entry,))
 
 
 def read(data: bytes, name: str) -> Index:
-    """Read an index that somebody wrote. `name`: its tag. Raises LayoutError where it is not one."""
+    """Read an index, ours or another tool's. `name`: its tag. Raises LayoutError where it is not one."""
     try:
         fields = codec.decode(data, dict[str, Any])
         entries = codec.decode(data, spec.ImageIndex).manifests

@@ -1,6 +1,6 @@
 """An image from a layout to a registry: blobs side by side, then the manifest, and the tag when all of it is there.
 
-Whoever pulls meanwhile gets the old image or the new one. What was sent when a push breaks off stays in the registry
+A pull meanwhile gets the old image or the new one. What was sent when a push breaks off stays in the registry
 for the next push, under no tag.
 """
 

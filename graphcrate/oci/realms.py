@@ -1,4 +1,4 @@
-"""What a registry asks of a login: challenges, scopes, and which token server may see a password. Pure.
+"""Logins that a registry asks for: challenges, scopes, and which token server may see a password. Pure.
 
 RFC 9110, section 11.6.1; Docker's token specification. The rule for realms and its reason:
 docs/decisions/registry.md.
@@ -20,7 +20,7 @@ _SHARED = frozenset({"ac", "co", "com", "edu", "go", "gob", "gov", "gv", "mil", 
 
 
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to log in. `scheme` in lower case; `scopes` as the registry wants them."""
+    """One way to log in. `scheme` in lower case; `scopes` as the registry names them."""
 
     scheme: str
     realm: str = ""
@@ -67,7 +67,7 @@ def origin(url: str) -> tuple[str, str, int]:
 
 
 def may_see(realm: str, registry: str, trusted: Collection[str] = ()) -> bool:
-    """Whether the token server at `realm` may see the password that this user has for `registry` (an address).
+    """Return whether the token server at `realm` may see the password that this user has for `registry` (an address).
 
     Its host has to be the registry's own, of the registry's site, or one of `trusted` (host names); and nothing goes
     over an open line, except within this machine, or where `trusted` has both hosts.

@@ -90,7 +90,7 @@ def on_registry(text: str) -> str:
 
 
 def is_tag(text: str) -> bool:
-    """Whether a registry takes it as a tag."""
+    """Return whether a registry takes it as a tag."""
     return bool(_TAG.fullmatch(text))
 
 

@@ -1,7 +1,7 @@
-"""What refers to an image in its repository, as the distribution specification 1.1 has it: lists and writes.
+"""Referrers of an image in its repository, as the distribution specification 1.1 has it: lists and writes.
 
-Registries of today make the list from the manifests that name the image as their `subject`. For others whoever writes
-keeps it: an index under a tag made of the image's digest, which has everybody's entries.
+Registries of today make the list from the manifests that name the image as their `subject`. For others the writers
+keep it: an index under a tag made of the image's digest, with the entries of all.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ class _List(msgspec.Struct):
 
 
 def tag(digest: str) -> str:
-    """Where the index is on registries that make no list."""
+    """The tag of the index on registries that make no list."""
     return digest.replace(":", "-")
 
 
 def listed(source: Repository, digest: str) -> Iterator[spec.Descriptor]:
-    """What refers to an image; entries that break the specification are skipped. Raises NetworkError."""
+    """Yield an image's referrers; skip entries that break the specification. Raises NetworkError."""
     entries = _made_by_the_registry(source, digest)
     if entries is None:
         document = _index(source, digest)
@@ -112,7 +112,7 @@ def _made_by_the_registry(source: Repository, digest: str) -> list[dict[str, Any
 
 
 def _index(source: Repository, digest: str) -> dict[str, Any] | None:
-    """What is under the tag, empty where nothing is; None for another document. Raises NetworkError."""
+    """Read the document under the tag, empty where nothing is; None for another document. Raises NetworkError."""
     try:
         document = source.manifest(tag(digest))
     except ResolutionError:

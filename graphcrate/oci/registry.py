@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.host.connections import HttpError
+from graphcrate.host.net.connections import HttpError
 from graphcrate.model import codec
+from graphcrate.model.command import for_shell
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.session import LARGEST_ANSWER, Session
 
 if TYPE_CHECKING:
-    from graphcrate.host.http import Response
+    from graphcrate.host.net.http import Response
 
 ACCEPT = ", ".join((*spec.INDEX_TYPES, *spec.MANIFEST_TYPES))
 LARGEST_DOCUMENT = 4 << 20  #: the distribution spec asks registries to take manifests of at least this size
@@ -53,7 +54,7 @@ class Repository(Session):
             raise ResolutionError(
                 f"{name} does not exist",
                 cause="The registry knows no such image or tag, or shows it only to those who are logged in.",
-                next_step=f"check the name; list the tags: skopeo list-tags docker://{self.name}",
+                next_step=f"check the name; list the tags: skopeo list-tags {for_shell(f'docker://{self.name}')}",
             )
         document = Document(data=response.body, media_type=_media_type(response))
         if what.startswith("sha256:"):
@@ -80,7 +81,7 @@ class Repository(Session):
         return response.body
 
     def has(self, descriptor: spec.Descriptor) -> bool:
-        """Whether a blob is there, whole. Raises NetworkError."""
+        """Return whether a blob is there, whole. Raises NetworkError."""
         response = self.ask("HEAD", self.url("blobs", _checked(descriptor)))
         if response.status in (401, 403) and self.is_ours(response.url):
             raise self.refused(response)
@@ -129,7 +130,7 @@ def _checked(descriptor: spec.Descriptor) -> str:
 
 
 def _media_type(response: "Response") -> str:
-    """What the document says it is; an old OCI manifest leaves it to the header."""
+    """Return the document's own media type; an old OCI manifest leaves it to the header."""
     try:
         stated = codec.decode(response.body, _Typed).media_type
     except UNREADABLE:

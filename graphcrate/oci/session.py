@@ -1,4 +1,4 @@
-"""Requests to one registry as one user: logging in as it asks, and telling nobody else.
+"""Requests to one registry as one user: logging in as it asks, and sending secrets nowhere else.
 
 None, Basic, or Bearer with a token from the realm that the registry names. Passwords go to the registry itself or to
 a realm that `realms.may_see` lets see them; tokens go to the registry's own origin alone, wherever an upload's
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from graphcrate.host import settings
-from graphcrate.host.connections import FOLLOWED, NOT_REACHED, TEMPORARY, HttpError, NoAnswer, host_of
+from graphcrate.host.net.connections import FOLLOWED, NOT_REACHED, TEMPORARY, HttpError, NoAnswer, host_of
 from graphcrate.model import codec
+from graphcrate.model.command import for_shell
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.words import is_loopback
 from graphcrate.oci import realms
@@ -25,7 +26,7 @@ from graphcrate.oci.realms import Challenge
 from graphcrate.oci.reference import DOCKER_HUB, Reference
 
 if TYPE_CHECKING:
-    from graphcrate.host.http import Body, Client, Response
+    from graphcrate.host.net.http import Body, Client, Response
 
 FindCredential = Callable[[], Credential | None]
 Result = TypeVar("Result")
@@ -59,7 +60,7 @@ class _Faults(msgspec.Struct):
 
 
 class Session:
-    """What `registry.Repository` asks with: one repository of a registry. Safe from many threads."""
+    """A session with one repository of a registry, for `registry.Repository`. Safe from many threads."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Session:
         # As Docker has it: a registry on this very machine needs no certificate.
         is_here = is_loopback(host)
         self.address = f"{'http' if is_here or plain_http else 'https'}://{self.host}"
-        #: whoever is on the way reads what is sent, and nobody has said that a login may be
+        #: a man in the middle reads what is sent, and the user has not allowed a login
         self._is_open = plain_http and not is_here and host not in trusted_realms
         self.client, self.retry = client, client.retry(TRIES)
         self.retry.first_pause = FIRST_PAUSE
@@ -95,6 +96,7 @@ class Session:
         self._scopes = [f"repository:{reference.repository}:{'pull,push' if writes else 'pull'}"]
         self._scopes += [f"repository:{name}:pull" for name in self.mount_from]
         self._authorization: dict[str, str] = {}
+        self._has_answered = False
         self._lock = threading.Lock()
 
     @property
@@ -103,7 +105,7 @@ class Session:
         return self._authorization
 
     def is_ours(self, url: str) -> bool:
-        """Whether an address is the registry's own: scheme, host and port."""
+        """Return whether an address is the registry's own: scheme, host and port."""
         return realms.origin(url) == self._origin
 
     def ask(
@@ -123,10 +125,42 @@ class Session:
 
     def retrying(self, attempt: Callable[[], Result], position: Callable[[], int] = lambda: 0) -> Result:
         """Try within the session's budget (`Retry.call`). Raises NetworkError."""
+
+        def tried() -> Result:
+            try:
+                return attempt()
+            except HttpError as error:
+                if error.reason is NoAnswer.CUT and not self._has_answered:
+                    self._raise_if_tls()
+                raise
+
         try:
-            return self.retry.call(attempt, position)
+            return self.retry.call(tried, position)
         except HttpError as error:
             raise self.explained(error) from error
+
+    def _raise_if_tls(self) -> None:
+        """Raises NetworkError where a registry that was asked without TLS, and cut that, speaks it."""
+        if not self.address.startswith("http:"):
+            return
+        try:
+            self.client.send("GET", f"https://{self.host}/v2/", accept=ANSWERS)
+        except HttpError as error:
+            if error.reason is not NoAnswer.CERTIFICATE and error.status is None:
+                return
+            raise self._wants_tls(str(error.reason) if error.status is None else "") from error
+        raise self._wants_tls()
+
+    def _wants_tls(self, fault: str = "") -> NetworkError:
+        """The error for a registry that speaks TLS and was asked without. `fault`: of its certificate."""
+        is_here = is_loopback(host_of(self.address))
+        here = "A registry on this very machine is asked without TLS."
+        by_name = "start it without TLS, or name it by this machine's host name, which its certificate has to have"
+        return NetworkError(
+            f"{self.host} speaks TLS, and was asked without" + (f"; its {fault}" if fault else ""),
+            cause=here if is_here else "",
+            next_step=by_name if is_here else f"the same command without --plain-http (and {settings.PLAIN_HTTP})",
+        )
 
     def once(
         self,
@@ -146,6 +180,7 @@ class Session:
             used = self._authorization
             sent = {**headers, **used} if self.is_ours(url) else dict(headers)
             response = self.client.send(method, url, headers=sent, body=body, accept=ANSWERS, limit=limit)
+            self._has_answered = True
             if response.status != 401:
                 return response
             if is_own or not left or not self.is_ours(response.url):
@@ -218,9 +253,10 @@ class Session:
             )
         if self._credential is not None and not realms.may_see(realm, self.address, self._trusted):
             raise NetworkError(
-                f"{self.host} asks for its login to be sent to {host}, which is of another site",
+                f"{self.host} asks for your login to be sent to {host}, a different site",
                 cause="Its token server is elsewhere, or someone on the way asks for the password.",
-                next_step=f"if {host} is known to be the registry's token server: REGISTRY_REALMS={host}, then again",
+                next_step=f"if {host} is known to be the registry's token server: "
+                f"REGISTRY_REALMS={for_shell(host)}, then again",
             )
 
     def _ask_realm(self, challenge: Challenge, scopes: tuple[str, ...]) -> "Response":
@@ -245,14 +281,17 @@ class Session:
             return NetworkError(
                 f"{self.host} asks for a login, which plain http would show to everybody on the way",
                 cause="None was sent.",
-                next_step=f"in a network that you trust: REGISTRY_REALMS={host}, then again; else a registry with TLS",
+                next_step=f"in a network that you trust: REGISTRY_REALMS={for_shell(host)}, then again; "
+                "else a registry with TLS",
             )
         if response is not None:
             status, codes, message = response.status, ", ".join(self.codes(response)), self._message(response)
         message = message and f"{message.rstrip('.')}. Else: "
         login = "The login on this machine is not enough." if self._credential else "There is no login for it here."
         why = "Not everybody may push there" if self._writes else "The image is private"
-        log_in = f"check the name, or log in with podman or docker: podman login {self.name.partition('/')[0]}"
+        log_in = (
+            f"check the name, or log in with podman or docker: podman login {for_shell(self.name.partition('/')[0])}"
+        )
         return NetworkError(
             f"{self.host} refuses access to {self.name} (HTTP {status}{codes and f': {codes}'})",
             cause=f"{message}{why}, or it does not exist. {login}",
@@ -265,10 +304,7 @@ class Session:
             return self.refused(response)
         codes = ", ".join(self.codes(response)) or "no reason given"
         if response.status == 400 and self.address.startswith("http:") and _WANTS_TLS.search(response.body):
-            return NetworkError(
-                f"{self.host} speaks TLS, and was asked without",
-                next_step=f"the same command without --plain-http (and {settings.PLAIN_HTTP})",
-            )
+            return self._wants_tls()
         return NetworkError(
             f"{self.host} does not take {doing}: HTTP {response.status} ({codes})",
             cause=self._message(response),
@@ -283,18 +319,18 @@ class Session:
             return NetworkError(
                 f"{self.host} takes no more requests for now (HTTP 429)",
                 cause="Registries limit how much can be pulled without a login.",
-                next_step=f"wait, or log in: podman login {self.name.partition('/')[0]}",
+                next_step=f"wait, or log in: podman login {for_shell(self.name.partition('/')[0])}",
             )
         if error.reason is NoAnswer.TLS and _NO_TLS.search(str(error)):
             return NetworkError(
                 f"{self.host} answers without TLS: this registry speaks plain http",
                 cause="Nothing was sent to it: whoever is on the way could read and change it.",
                 next_step="in a network that you trust, the same command with --plain-http "
-                f"(of what a recipe names: {settings.PLAIN_HTTP}={self.host})",
+                f"(of what a recipe names: {settings.PLAIN_HTTP}={for_shell(self.host)})",
             )
         if error.reason not in (NoAnswer.CERTIFICATE, NoAnswer.PROXY, NoAnswer.NAME_SERVER):
             error.next_step = f"ask who runs the registry {self.host}, or name another"
-        # No mirror stands in for the registry that somebody named.
+        # No mirror stands in for the registry that the user named.
         if error.reason in NOT_REACHED - {NoAnswer.PROXY, NoAnswer.NAME_SERVER}:
             error.next_step = f"check the registry's name{' in --to' * self._writes}, and the network of this machine"
         if error.reason in (NoAnswer.STATUS, NoAnswer.CUT, NoAnswer.STALLED):

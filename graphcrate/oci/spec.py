@@ -44,14 +44,14 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 class DescriptorPlatform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a manifest runs on."""
+    """The platform of a manifest."""
 
     architecture: str
     os: str
     variant: str = ""
 
     def is_for(self, platform: Platform) -> bool:
-        """Whether it runs on that platform, whatever processor of it."""
+        """Return whether it runs on that platform."""
         return platform.fits(self.os, self.architecture, self.variant)
 
 
@@ -103,7 +103,7 @@ class RootFS(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one layer came to be; `empty_layer` entries have none. `created` in RFC 3339."""
+    """The origin of one layer; `empty_layer` entries have none. `created` in RFC 3339."""
 
     created: str | None = None
     created_by: str | None = None
@@ -112,7 +112,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
-    """How a container of the image starts. Null and absent are the same, as Docker writes both."""
+    """Settings with which a container of the image starts. Null and absent are the same, as Docker writes both."""
 
     env: tuple[str, ...] | None = None
     entrypoint: tuple[str, ...] | None = None

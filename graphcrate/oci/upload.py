@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.host.connections import HttpError, NoAnswer, host_of
-from graphcrate.host.http import Response
+from graphcrate.host.net.connections import HttpError, NoAnswer, host_of
+from graphcrate.host.net.http import Response
 from graphcrate.model.errors import LayoutError, NetworkError
 from graphcrate.oci import spec
 from graphcrate.oci.blob import Hash
@@ -36,7 +36,7 @@ _RANGE = re.compile(r"(?:bytes[= ])?0-(\d+)")
 
 
 class UploadOutcome(StrEnum):
-    """How the registry came to have a blob."""
+    """The way in which the registry got a blob."""
 
     EXISTS = "exists"
     MOUNTED = "mounted"
@@ -44,7 +44,7 @@ class UploadOutcome(StrEnum):
 
 
 class UploadBlob(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be sent: a file, or a few bytes where `path` is None."""
+    """A blob to be sent: a file, or a few bytes where `path` is None."""
 
     descriptor: spec.Descriptor
     path: Path | None = None
@@ -86,13 +86,13 @@ class UploadBlob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestSize:
-    """How much of a blob goes in one request of a push: ever more until one fails. Shared by its threads."""
+    """Bytes of a blob in one request of a push: ever more until one fails. Shared by its threads."""
 
     def __init__(self, total: int) -> None:
         """`total`: bytes of all blobs."""
         self._lock = threading.Lock()
         self._first = max(SMALLEST, total // PARTS)
-        self._most = LARGEST  #: what the registry has not refused
+        self._most = LARGEST  #: not refused by the registry so far
         self._arrived = 0  #: requests
         self.least = 0  #: what the registry asks for (OCI-Chunk-Min-Length)
         self.is_whole = False  #: the registry keeps no parts of a blob
@@ -127,7 +127,7 @@ def upload(
 
 
 def arrived_bytes(header: str | None) -> int | None:
-    """How many bytes a `Range` says that the registry has; None for anything else than a range from 0.
+    """Return the number of bytes that the registry has by a `Range`; None for anything but a range from 0.
 
     `0-0` stands for one byte, and for none too, since the header cannot say that: it is taken for none.
     """
@@ -285,7 +285,7 @@ class _Upload:
         codes = self._repository.codes(answer)
         if "DIGEST_INVALID" in codes:  # changed between two tries, if not on the way
             self._blob.check()
-        if closing and answer.status != 404:  # which says that the upload is gone, whatever was sent
+        if closing and answer.status != 404:  # which says that the upload is gone
             self._pace.closes_empty = True
         elif "UNSUPPORTED" in codes:
             self._pace.is_whole = True

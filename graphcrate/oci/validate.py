@@ -9,6 +9,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from graphcrate.host.disk import trees
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.words import printable
@@ -30,7 +31,7 @@ from graphcrate.oci.spec import LayerBlob
 
 @dataclass(frozen=True)
 class LayerFacts:
-    """What reading a layer's blob showed."""
+    """Facts from reading a layer's blob."""
 
     digest: str
     diff_id: str
@@ -119,7 +120,7 @@ def _device(_: str, header: tarfile.TarInfo) -> str:
 
 
 def _document_faults(layout: Layout) -> Iterator[str]:
-    """Where the manifest and the configuration contradict each other or the specification."""
+    """Yield contradictions of the manifest and the configuration with each other or the specification."""
     manifest, config = layout.manifest, layout.config
     if manifest.schema_version != 2:
         yield f"the manifest has schema version {manifest.schema_version}, not 2"
@@ -155,6 +156,6 @@ def _device_warnings(merged: Mapping[str, str]) -> Iterator[str]:
 
 def _strangers(layout: Layout) -> Iterator[str]:
     known = {layout.digest, layout.manifest.config.digest, *(layer.digest for layer in layout.layers)}
-    for path in sorted((layout.path / "blobs").rglob("*")):
+    for path in sorted(trees.files(layout.path / "blobs")):
         if path.is_file() and (path.parent.name != "sha256" or f"sha256:{path.name}" not in known):
             yield f"{path.relative_to(layout.path)} belongs to no image of the layout"

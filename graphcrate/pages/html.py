@@ -1,11 +1,6 @@
-"""jinja2 for pages: everything that comes from an image is escaped; style and script stand in the page itself.
-
-The catalogue's words are in `templates/words.toml`, a column for each language.
-"""
+"""jinja2 for pages: everything that comes from an image is escaped; style and script stand in the page itself."""
 
 import functools
-import importlib.resources
-import tomllib
 from collections.abc import Mapping
 
 import jinja2
@@ -17,9 +12,9 @@ from graphcrate.pages.colours import COLOURS
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def _environment(packages: tuple[str, ...]) -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("graphcrate.pages"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package) for package in packages]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -30,13 +25,6 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-@functools.cache
-def page_words() -> Mapping[str, Mapping[str, str]]:
-    """Word → its text by language. The word "language" has all languages, each with its own name."""
-    file = importlib.resources.files("graphcrate.pages") / "templates" / "words.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
-def render_page(template: str, values: Mapping[str, object]) -> str:
-    """Fill a template of `templates/`. A name that is missing raises jinja2.UndefinedError."""
-    return _environment().get_template(template).render(values)
+def render_page(template: str, values: Mapping[str, object], *packages: str) -> str:
+    """Fill a template of `templates/`, here or in other packages. A name that is missing raises UndefinedError."""
+    return _environment((*packages, "graphcrate.pages")).get_template(template).render(values)

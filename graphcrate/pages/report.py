@@ -13,10 +13,12 @@ from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.audit.run import Look
 from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.reading import read_image
-from graphcrate.compat import facts, planning
-from graphcrate.host import beneath, settings
-from graphcrate.host.cache import kept
+from graphcrate.compat.facts import facts
+from graphcrate.compat.plan import planning
+from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.host.disk.cache import kept
+from graphcrate.host.sandbox import beneath
 from graphcrate.model.audit import AuditFinding
 from graphcrate.model.command import command
 from graphcrate.model.contract import ContractFinding, Host
@@ -78,7 +80,7 @@ class SuiteChart:
 
 
 class RunTab(NamedTuple):
-    """What to type to run a program in the image."""
+    """A command that runs a program in the image."""
 
     id: str
     title: str
@@ -162,7 +164,7 @@ def read(ref: str, ctx: Context, output: Path = Path("dist")) -> Page:
 
 
 def _timeline(folder: Path) -> Timeline | None:
-    """What its build did and when; None where no trace lies beside its report."""
+    """Draw its build over time; None without a trace beside its report."""
     data = beneath.read(folder, timeline.FILE)
     return timeline.read(data) if data else None
 
@@ -246,7 +248,7 @@ def group_of(name: str) -> str:
 
 
 def _facts(own: BuildReport | None, looked: Look) -> dict[str, str]:
-    """What it is, in the words of its chips."""
+    """Return its facts, in the words of its chips."""
     version = {name: package[0] for name, package in looked.packages.items()}
     base = next((layer.title for layer in own.layers if layer.owners), "") if own else ""
     return {
@@ -328,11 +330,13 @@ def _warnings(own: BuildReport | None) -> list[str]:
         warnings.append("No suite of it has run on a GPU yet.")
     if own.drift:
         warnings.append(f"{planning.drift_line(own.drift)}.")
+    if own.unfixed:
+        warnings.append(f"The base has {planning.unfixed_line(own.unfixed)}.")
     return [*warnings, *(f"missing: {package}" for package in own.missing)]
 
 
 def _rebuild(own: BuildReport | None) -> str:
-    from graphcrate.compat.request import BuildRequest
+    from graphcrate.compat.variants.request import BuildRequest
 
     return str(BuildRequest.again(own.asked).command()) if own and own.asked else ""
 

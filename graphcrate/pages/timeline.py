@@ -1,4 +1,4 @@
-"""What a build did and when, drawn from its trace: bars over time, a lane for each process and thread. Pure."""
+"""A build over time, drawn from its trace: bars, a lane for each process and thread. Pure."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -98,7 +98,7 @@ def _lanes(events: Iterable[_Event]) -> list[list[_Event]]:
 
 
 def _nested(lane: Iterable[_Event]) -> Iterator[tuple[_Event, int]]:
-    """Each event of a lane with how many others it lies within; what is too deep is left out."""
+    """Each event of a lane with its depth within others; too deep ones are left out."""
     open_until: list[float] = []
     for event in lane:
         while open_until and open_until[-1] <= event.ts:

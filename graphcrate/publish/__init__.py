@@ -1,1 +1,1 @@
-"""What may be published, where it goes, what is attested, and verifying that."""
+"""Publishing: what may go out, where it goes, what is attested, and verifying that."""

@@ -41,6 +41,7 @@ def of(candidate: ImageEvidence, digest: str, ctx: Context) -> tuple[Statement, 
             config=candidate.layout.manifest.config.digest,
             cpu_only_allowed=candidate.evidence.cpu_only,
             emulated_allowed=candidate.evidence.emulated,
+            starts=candidate.report.starts or (),
         ),
         statement.CONTRACTS: {"findings": report.contracts},
         statement.AUDIT: statement.audit(candidate.audit),
@@ -57,7 +58,7 @@ def files(candidate: ImageEvidence, ctx: Context) -> dict[str, bytes]:
 
 
 class AttachedStatements(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies beside an image. `digests`: of all manifests; `referrers`: what `oci.referrers` lists of them."""
+    """Statements beside an image. `digests`: of all manifests; `referrers`: what `oci.referrers` lists of them."""
 
     digests: tuple[str, ...] = ()
     referrers: tuple[spec.Descriptor, ...] = ()
@@ -126,7 +127,7 @@ def _refer(
 
 
 def stored(source: Repository, tag: str) -> Sequence[spec.Descriptor]:
-    """What the manifest under a tag of cosign's has; empty where there is none or another document."""
+    """Read the manifest under a tag of cosign's; empty where there is none or another document."""
     try:
         return codec.decode(source.manifest(tag).data, spec.Manifest).layers
     except (ResolutionError, *UNREADABLE):

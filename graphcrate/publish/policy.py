@@ -13,13 +13,13 @@ import msgspec
 
 from graphcrate.artifacts.locate import find_image
 from graphcrate.checks import new_image
-from graphcrate.compat import catalog
-from graphcrate.compat.addresses import cuda_label
-from graphcrate.host import documents, emulation, gpu
+from graphcrate.compat.facts.addresses import cuda_label
+from graphcrate.compat.variants import catalog
 from graphcrate.host.context import Context
+from graphcrate.host.disk import documents
+from graphcrate.host.sandbox import emulation, gpu
 from graphcrate.model.audit import Audit
-from graphcrate.model.command import IMAGE_AGAIN, Command, command, setting
-from graphcrate.model.compression import Compression
+from graphcrate.model.command import IMAGE_AGAIN, Command, command, for_shell, setting
 from graphcrate.model.errors import GateError, RecipeError, UsageError
 from graphcrate.model.lock import Lock
 from graphcrate.model.platform import DEFAULT, Platform
@@ -30,6 +30,8 @@ from graphcrate.oci import push
 from graphcrate.oci.layout import Layout
 from graphcrate.smoke import emulated, memory
 from graphcrate.smoke.own import programs
+from graphcrate.smoke.suites import APART, START
+from sifsquash.values import Compression
 
 _CPU = "cpu"
 _REBUILD = f"{IMAGE_AGAIN}    builds it again; what is unchanged comes from the cache"
@@ -40,7 +42,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, kw_only=True)
 class PublishRequest:
-    """What the user asks. `ref`: a built image; `form`: None: what every runtime among the image's can pull."""
+    """A user's request. `ref`: a built image; `form`: None: what every runtime among the image's can pull."""
 
     ref: str
     output: Path = Path("dist")
@@ -67,7 +69,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gate goes by: the newest passes in this very image; `cpu_only`: none on a GPU, as a user allowed.
+    """Evidence for the gate: the newest passes in this very image; `cpu_only`: none on a GPU, as a user allowed.
 
     `emulated`: none of its suites at all, but an emulator has imported and trained, as a user allowed.
     """
@@ -128,6 +130,8 @@ def examine(request: PublishRequest, ctx: Context) -> ImageEvidence:
         )
     elif evidence.cpu_only:
         ctx.progress.note("no suite of it has passed on a GPU: published all the same, as --allow-cpu-only says")
+    for start in report.starts or ():
+        ctx.progress.note(f"{start.sentence}, which its label and the statement about its suites say")
     image = ImageEvidence(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence, variant=variant)
     refuse_tags(image, request.tags)
     return image
@@ -159,7 +163,7 @@ def refuse_tags(candidate: ImageEvidence, tags: Iterable[str]) -> None:
                 f"{report.name}:{report.tag} is of {report.candidate!r}",
                 cause="People pull the short tag without knowing which of the two they get; it would be whichever "
                 "was published last.",
-                next_step=f"--tag {own}    (--short-tag sets it)",
+                next_step=f"--tag {for_shell(own)}    (--short-tag sets it)",
             )
 
 
@@ -177,7 +181,7 @@ def refuse_early(request: PublishRequest, name: str, cuda: str | None, platform:
     if request.allow_emulated or (is_native and (request.allow_cpu_only or cuda == _CPU or gpu.is_here())):
         return
     remembered = (_read(path, Pass) for path in (request.output / name).glob(f"*/{memory.FOLDER}/*.json"))
-    if any(pass_ and _is_gpu(pass_.report) for pass_ in remembered):
+    if any(pass_ and memory.is_consistent(pass_) and _is_gpu(pass_.report) for pass_ in remembered):
         return
     if not is_native:
         raise GateError(
@@ -221,16 +225,23 @@ def judge(
 
     Tests of one's own, which the report names, have to pass as the suites do.
 
-    A target with a GPU wants a pass on a GPU, of any of the suites: docs/publish.md says why one is enough. What an
+    A target with a GPU requires a pass on a GPU, of any of the suites: docs/publish.md says why one is enough. What an
     emulator has proved stands for the suites where the user says so, and counts as no suite.
     """
     # Tests of one's own have names by their number: a pass is of this one by what it runs.
     own = {program.name: program.version for program in programs(report.own)}
-    known = (pass_ for pass_ in passes if pass_.claim.version == own.get(pass_.claim.suite, pass_.claim.version))
+    known = (
+        pass_
+        for pass_ in passes
+        if pass_.claim.version == own.get(pass_.claim.suite, pass_.claim.version)
+        and memory.is_consistent(pass_)
+        and (not report.starts or pass_.claim.suite not in suites or pass_.claim.version.endswith(APART))
+    )
     name, passed = f"{report.name}:{report.tag}", tuple(_passed(report, known))
     names = {result.suite for result in passed}
     by_emulator = emulated.NAME in names and not names.intersection(suites)
-    refusals = [*_refusals(report, audit, names, (*(() if by_emulator else suites), *own))]
+    start = (START,) if report.starts and suites and not by_emulator else ()
+    refusals = [*_refusals(report, audit, names, (*(() if by_emulator else suites), *start, *own))]
     without = report.torch_cuda != _CPU and not any(_is_gpu(result) for result in passed)
     if by_emulator and not allow_emulated:
         refusals.append(
@@ -276,7 +287,7 @@ def _passed(report: BuildReport, passes: Iterable[Pass]) -> Iterator[SmokeReport
 def _refusals(
     report: BuildReport, audit: Audit | None, passed: Collection[str], suites: Sequence[str]
 ) -> Iterator[Refusal]:
-    """What an audit, contracts and suites have against an image. `passed`: names of suites."""
+    """Yield an audit's, contracts' and suites' objections to an image. `passed`: names of suites."""
     name = f"{report.name}:{report.tag}"
     if audit is None or audit.digest != report.digest:
         what = f"there is no audit of this very image ({report.digest})"
@@ -304,11 +315,12 @@ def _refusals(
 
 
 def _ran_in(report: BuildReport, result: SmokeReport) -> bool:
-    """Whether a suite ran in the image of this report, or in what was made from it, such as a SIF on a node."""
+    """Return whether a suite ran in the image of this report, or in what was made from it, such as a SIF on a node."""
     if report.layout and result.layout == report.digest:
         return bool(result.image)
     return result.image == report.artifact.digest
 
 
 def _is_gpu(report: SmokeReport) -> bool:
-    return not report.device.startswith(_CPU)
+    """Tell whether a result is of a GPU: the runner named one, and saw a driver, which no program of an image says."""
+    return bool(report.device and report.driver) and report.device != "none" and not report.device.startswith(_CPU)

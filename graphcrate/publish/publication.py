@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from graphcrate.artifacts import convert
-from graphcrate.compat import slim
+from graphcrate.compat.facts import slim
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.model.command import setting
@@ -17,7 +17,7 @@ from graphcrate.publish.destinations.oras import OrasRegistry
 from graphcrate.publish.destinations.registry import Registry
 from graphcrate.publish.policy import ImageEvidence, PublishRequest, examine, refuse_tags
 
-#: asked in this order what `--to` means to them; the last takes what has nobody else's form
+#: asked in this order what `--to` means to them; the last takes what has no other's form
 DESTINATIONS: tuple[type[Destination], ...] = (SharedFolder, OrasRegistry, Registry)
 FORMS = "\n".join(("--to is one of", *(kind.forms for kind in reversed(DESTINATIONS))))
 #: option → field of the request; a destination says which of them apply (`Destination.options`)

@@ -1,7 +1,7 @@
 """A tag that has images of several platforms: what it holds, whether this one may join, and setting it.
 
-A registry cannot change an index in one step. So it is read, changed, written, and read again: whoever wrote meanwhile
-and lost our image to theirs, or theirs to ours, finds that out and adds what is missing.
+A registry cannot change an index in one step. So it is read, changed, written, and read again: two writers of
+whom one lost an image to the other find that out and add what is missing.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ _REPLACE = "the same command with --replace    leaves the tag with this image al
 
 
 class TagState(NamedTuple):
-    """What a tag holds: its document, None where it is not there, and the images in it, also a single one."""
+    """A tag's state: its document, None where it is not there, and the images in it, also a single one."""
 
     document: Document | None
     images: Index
@@ -75,9 +75,9 @@ def check(
     key: keys.PrivateKey | None,
     note: Callable[[str], None],
 ) -> None:
-    """See that an image may share its tag with what that has for other platforms, before anything is sent.
+    """Check that an image may share its tag with those of other platforms, before anything is sent.
 
-    Raises UsageError for an image of another kind, GateError for one that the key has not signed: the index of both is
+    Raises UsageError for an image of another kind, GateError for one that the key did not sign: the index of both is
     signed with it.
     """
     name, own = f"{source.name}:{tag}", config.run.labels or {}
@@ -106,10 +106,10 @@ def check(
 def put(
     target: Repository, tag: str, image: TaggedImage, sign: Callable[[spec.Descriptor], None], *, replace: bool
 ) -> TagState:
-    """Set a tag: to the image alone where it holds no other platform's, else to an index of all; what it holds then.
+    """Set a tag to the image alone, or to an index of all platforms' images, and return what it holds then.
 
-    `sign` gets the descriptor of such an index, which lies in the registry, before the tag is set. `replace`: whatever
-    the tag holds gives way. Raises NetworkError, IntegrityError, LayoutError.
+    `sign` gets the descriptor of such an index, which is in the registry, before the tag is set. `replace`: all
+    that the tag holds gives way. Raises NetworkError, IntegrityError, LayoutError.
     """
     own = _descriptor(image.document)
     alone = TagState(image.document, platform_index.single(own, image.config))
@@ -166,7 +166,7 @@ def _config(source: Repository, descriptor: spec.Descriptor) -> spec.ImageConfig
 
 
 def _is_signed(source: Repository, digest: str, key: keys.PrivateKey) -> bool:
-    """Whether this key has signed an image."""
+    """Return whether this key has signed an image."""
     return any(
         verdict.is_verified for verdict in verify.signatures(digest, attached_to(source, digest), key.public_key())
     )

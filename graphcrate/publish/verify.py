@@ -8,13 +8,13 @@ import msgspec
 
 from graphcrate.artifacts import pull
 from graphcrate.artifacts.locate import find_image
-from graphcrate.compat import planning
-from graphcrate.compat.request import BuildRequest, SuiteOptions
-from graphcrate.compat.targets import MachineRequest
+from graphcrate.compat.plan import planning
+from graphcrate.compat.variants.request import BuildRequest, SuiteOptions
+from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host.context import Context
-from graphcrate.host.emulation import this_machine
+from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.model import codec
-from graphcrate.model.command import command
+from graphcrate.model.command import command, for_shell
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildParameters, BuildReport
@@ -55,7 +55,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest:
-    """What the user asks. Without `key` signatures are not looked at."""
+    """A user's request. Without `key` signatures are not looked at."""
 
     ref: str
     key: Path | None = None  #: the public one
@@ -112,16 +112,16 @@ def attached_to(source: Repository, digest: str) -> list[tuple[spec.Descriptor, 
 
 
 def _is_emulated(about: Statement | None) -> bool:
-    """Whether it says that the image was published with an emulator's proof in place of its suites."""
+    """Return whether it says that the image was published with an emulator's proof in place of its suites."""
     if not about or about.predicate_type != statement.SMOKE or not isinstance(about.predicate, dict):
         return False
     return about.predicate.get(statement.EMULATED) is True
 
 
 def _ran_elsewhere(about: Statement | None, document: Document) -> str:
-    """Say so where suites ran in an image of another configuration, so of other layers; empty where they did not.
+    """Say that suites ran in an image of another configuration, so of other layers; empty where they did not.
 
-    The manifest that ran may differ from the registry's in its form. Statements of before November 2026 name none.
+    The manifest that ran may differ from the registry's in its form. Statements from before November 2026 name none.
     """
     ran = about.predicate.get("ran") if about and isinstance(about.predicate, dict) else None
     if not about or about.predicate_type != statement.SMOKE or not isinstance(ran, dict):
@@ -135,7 +135,7 @@ def _ran_elsewhere(about: Statement | None, document: Document) -> str:
 def _name(
     request: VerifyRequest, asked: Reference, published: Sequence[Reference], about: Statement | None
 ) -> VerifyCheck:
-    """Whether it was published as what the user asks for, or as what they say that it is a copy of."""
+    """Tell whether it was published as what the user asks for, or as what they say that it is a copy of."""
     if request.published_as:
         original = reference.parse(request.published_as)
         tag = original.tag if names.has_tag(request.published_as) else asked.tag
@@ -149,7 +149,7 @@ def _name(
 
 
 def _layers(source: Repository, layers: Iterable[spec.Descriptor]) -> list[tuple[spec.Descriptor, bytes]]:
-    """What of these is a signature or a statement, checked."""
+    """List which of these are signatures or statements, checked."""
     mine = (layer for layer in layers if layer.media_type in signing.MEDIA_TYPES or _is_bundle(layer.media_type))
     return [(layer, source.config(layer)) for layer in mine]
 
@@ -167,7 +167,8 @@ def _referrers(source: Repository, digest: str) -> list[tuple[spec.Descriptor, b
         raise IntegrityError(
             f"{len(mine)} signatures and statements refer to {source.name}@{digest}, more than the {MOST_BUNDLES} read",
             cause="Whoever may write to the repository can add any number of them.",
-            next_step=f"see whose they are, and delete what is not needed: oras discover {source.name}@{digest}",
+            next_step=f"see whose they are, and delete what is not needed: "
+            f"oras discover {for_shell(f'{source.name}@{digest}')}",
         )
     return [layer for descriptor in mine for layer in _layers(source, attestations.stored(source, descriptor.digest))]
 
@@ -177,7 +178,7 @@ def _is_bundle(kind: str) -> bool:
 
 
 def _of_another_builder(verdict: SignatureVerdict) -> bool:
-    """Whether it is provenance that graphcrate did not write, such as a CI service's."""
+    """Return whether it is provenance that graphcrate did not write, such as a CI service's."""
     about = verdict.statement
     return bool(about and about.predicate_type == statement.PROVENANCE and not provenance.is_ours(about.predicate))
 

@@ -1,4 +1,4 @@
-"""The texts of each variant: which candidate they show, where they lie, what is in them.
+"""The texts of each variant: the candidate that they show, their paths and contents.
 
 All but requirements.txt and sources.txt are committed below `images/`.
 """
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from graphcrate import render
-from graphcrate.compat import planning
-from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.catalog import all_recipes, find_recipe, find_variant, lock_path, read_lock
-from graphcrate.compat.programs import examples
-from graphcrate.host.atomic import write_file
+from graphcrate.compat.facts.addresses import cuda_label
+from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.programs import examples
+from graphcrate.compat.variants.catalog import all_recipes, find_recipe, find_variant, lock_path, read_lock
 from graphcrate.host.context import Context
+from graphcrate.host.disk.atomic import write_file
 from graphcrate.model.command import command
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.plan import Plan

@@ -3,21 +3,22 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.artifacts.locate import check_given_digest
 from graphcrate.artifacts.reports import read_report
-from graphcrate.compat import addresses, facts
-from graphcrate.compat.fabrics import fabrics
-from graphcrate.compat.planning import EXAMPLES
-from graphcrate.compat.targets import NodeFabric, Partition
+from graphcrate.compat.facts import addresses, facts
+from graphcrate.compat.facts.fabrics import fabrics
+from graphcrate.compat.plan.planning import EXAMPLES
+from graphcrate.compat.variants.targets import NodeFabric, Partition
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.runtime import JOBS, RUNTIMES, runtime_name
+from graphcrate.model.words import visible
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
 from graphcrate.render import slurm_batch
@@ -32,7 +33,7 @@ class Mount(msgspec.Struct, frozen=True):
 
 
 class JobNetwork(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job sets for the network between nodes. `plugin`: folder of the host with NCCL's, bound in as it is."""
+    """A job's settings for the network between nodes. `plugin`: folder of the host with NCCL's, bound in as it is."""
 
     title: str  #: "InfiniBand"
     variables: Mapping[str, str] = {}
@@ -174,7 +175,10 @@ def _stack_of(ref: str, output: Path, stacks: Sequence[Recipe]) -> str:
 
 
 def text(job: Job) -> str:
-    """Write the job as its runtime reads it. Raises UsageError for what this runtime cannot do."""
+    """Write the job as its runtime reads it.
+
+    Raises UsageError for what this runtime cannot do, and for characters that readers of the script do not see.
+    """
     _check(job)
     cores = job.cpus * max(job.gpus, 1) // job.tasks  # of each process; 0 leaves it to Slurm
     values: dict[str, object] = {
@@ -210,7 +214,7 @@ def _pyxis(job: Job, values: dict[str, object]) -> str:
 
 
 def mountable(path: str) -> str:
-    """Why pyxis cannot mount a path, in words; empty where it can.
+    """Explain why pyxis cannot mount a path; empty where it can.
 
     It hands mounts to enroot as lines of an fstab, whose fields end at spaces; commas and colons part its own option.
     """
@@ -313,6 +317,13 @@ def _check(job: Job) -> None:
         raise UsageError(
             "a job has at least one node, and no negative number of GPUs or cores", next_step="--nodes 1 --gpus 1"
         )
+    strange = [value for value in _texts(job) if visible(value) != value]
+    if strange:
+        raise UsageError(
+            f"a job has a character that is not seen: {visible(strange[0])[:200]}",
+            cause="A script that shows another command than it runs may be a stranger's trick.",
+            next_step="type it again, with the characters that are seen alone",
+        )
     if "\n" in job.command or not job.command.strip():
         raise UsageError("invalid command: not one line", next_step="put the steps into a script, and run that")
     for option, given in (
@@ -327,6 +338,12 @@ def _check(job: Job) -> None:
     ):
         if given and option not in JOBS[job.runtime].options:
             raise UsageError(f"a job of {job.runtime} has no {option}", next_step=f"leave {option} out")
+
+
+def _texts(job: Job) -> Iterator[str]:
+    """All texts that the user chose."""
+    yield from (value for value in msgspec.structs.asdict(job).values() if isinstance(value, str))
+    yield from (text for mount in job.mounts for text in (mount.source, mount.target))
 
 
 def _with_plugin(job: Job, command: str) -> str:

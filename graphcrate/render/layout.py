@@ -1,4 +1,4 @@
-"""What the templates share: jinja2 with delimiters that neither shell nor definition files use, names, text filters."""
+"""Shared parts of templates: jinja2 with delimiters of its own, names, text filters."""
 
 import functools
 import json
@@ -8,10 +8,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from graphcrate.compat import compilers
-from graphcrate.compat.libraries import Library
-from graphcrate.compat.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
-from graphcrate.compat.toolkits import PACKAGES
+from graphcrate.compat.facts import compilers
+from graphcrate.compat.facts.libraries import Library
+from graphcrate.compat.facts.toolkits import PACKAGES
+from graphcrate.compat.plan.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import BUILD, CUDA_HOME, VENV
 from graphcrate.model.recipe import CHANNELS, Channel
@@ -24,7 +24,7 @@ CONTEXT = "/context"  #: what lay beside the text, in stages that are left behin
 TOOLS = "/opt/tools"  #: pip and uv, in stages that are left behind
 #: For files on the way. Not /tmp, which is the host's own while Apptainer builds.
 WORK = "/root"
-#: pip, setuptools and what else compiling wants, apart from the image's own packages
+#: pip, setuptools and what else compiling needs, apart from the image's own packages
 BUILD_TOOLS = "/opt/build-tools"
 COMPILED = f"{WORK}/compiled"  #: wheels that were made
 _NAMES = {
@@ -171,7 +171,7 @@ def for_setup(options: Sequence[str]) -> str:
 
 
 def setup_options(options: Sequence[str]) -> str:
-    """Write options of a setup.py as setuptools takes them of whoever calls it by PEP 517."""
+    """Write options of a setup.py as setuptools takes them from front ends of PEP 517."""
     return f"--global-option={' '.join(options)}"
 
 

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from graphcrate.compat import addresses, back_ends, build_environment, compilers, identities, libraries, suites
-from graphcrate.compat.planning import (
+from graphcrate.compat.facts import addresses, back_ends, build_environment, compilers, identities, libraries, suites
+from graphcrate.compat.facts.suites import Distribution
+from graphcrate.compat.facts.toolkits import COMPONENTS, PACKAGES, assembly
+from graphcrate.compat.plan.planning import (
     ADDED_FILES_TITLE,
     ADDED_SOURCES,
     EXAMPLES_TITLE,
@@ -22,8 +24,6 @@ from graphcrate.compat.planning import (
     SYSTEM_PATH,
     group,
 )
-from graphcrate.compat.suites import Distribution
-from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.model.lock import DebianBase, DebianSource, DebianToolkit, ImageToolkit, LockedPackage, Toolkit
 from graphcrate.model.plan import (
     BUILD,
@@ -51,7 +51,7 @@ UV = tomllib.loads((importlib.resources.files(__package__) / "uv.toml").read_tex
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one stage of a Dockerfile does, and one paragraph of a definition. `title` is for people."""
+    """One stage of a Dockerfile, and one paragraph of a definition. `title` is for people."""
 
     name: str
     title: str
@@ -65,11 +65,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_image(self) -> bool:
-        """Whether the stage is an image as it is pulled. Names of stages have neither tag nor digest."""
+        """Return whether the stage is an image as it is pulled. Names of stages have neither tag nor digest."""
         return "@" in self.origin or ":" in self.origin
 
     def uses(self, text: str) -> bool:
-        """Whether the stage's steps have this in them."""
+        """Return whether the stage's steps have this in them."""
         return text in self.preparations + self.runs
 
 
@@ -142,7 +142,7 @@ def _packages(plan: Plan) -> Iterator[Stage]:
 
 
 def _group(plan: Plan, package: LockedPackage) -> str:
-    """Which of `STAGES` a package is installed in; "" where it is not in the image."""
+    """The stage of `STAGES` that installs a package; "" where it is not in the image."""
     if package.name in (plan.added or ()):
         return ADDED
     installed = any(package in step.packages for step in plan.of(WheelsStep))
@@ -163,7 +163,7 @@ def _opened(plan: Plan) -> Iterator[Stage]:
 
 
 def toolkit_stays(plan: Plan) -> bool:
-    """Whether the toolkit stays in the image."""
+    """Return whether the toolkit stays in the image."""
     return bool(plan.of(ToolkitStep))
 
 
@@ -174,7 +174,7 @@ def archive_of(plan: Plan) -> Distribution:
 
 
 def _has_mirror(plan: Plan) -> bool:
-    """Whether `tools` has put the user's mirror into apt's settings."""
+    """Return whether `tools` has put the user's mirror into apt's settings."""
     return not plan.base.image.brings_python
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import msgspec
 
 import graphcrate.render.steps as steps
-from graphcrate.compat import back_ends, build_environment, compilers, facts, libraries
-from graphcrate.compat.planning import EXAMPLES
-from graphcrate.compat.rules import fallback_limits
+from graphcrate.compat.facts import back_ends, build_environment, compilers, libraries
+from graphcrate.compat.plan.planning import EXAMPLES
+from graphcrate.compat.variants.rules import fallback_code
 from graphcrate.model.lock import DebianSource, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
 from graphcrate.model.recipe import CHANNELS
@@ -24,7 +24,7 @@ from graphcrate.render.layout import (
     wrapped,
 )
 
-_SITE_PACKAGES = "SITE_PACKAGES"  #: stands for a folder that whoever reads the text knows
+_SITE_PACKAGES = "SITE_PACKAGES"  #: stands for a folder that readers of the text know
 _OPTIONS = {channel: "--extra-index-url" if row.is_index else "--find-links" for channel, row in CHANNELS.items()}
 
 
@@ -77,7 +77,7 @@ def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
         "plan": plan,
         "about": about(plan),
         "folder": folder(plan),
-        # What is local lies beside the text.
+        # Local files are beside the text.
         "beside": "." if plan.added is msgspec.UNSET else folder(plan),
         "how": "`make render`" if plan.added is msgspec.UNSET else "`render`",
         "config": plan.config,
@@ -192,7 +192,7 @@ def about(plan: Plan) -> tuple[str, ...]:
     parts += [f"PyG {stack.torch_geometric}"] if stack.torch_geometric else []
     paragraphs = [f"{stack.description}: {', '.join([*parts, f'Python {stack.python}'])}."]
     if stack.meaning:
-        limits = fallback_limits(stack.torch, stack.torch_cuda, stack.cuda)
+        limits = fallback_code(stack.torch, stack.torch_cuda, stack.cuda)
         paragraphs.append(" ".join((f"{stack.meaning}.", *(f"It {limit}." for limit in limits))))
     paragraphs += [_compiled(step) for step in plan.of(CompileStep)]
     paragraphs += [
@@ -218,14 +218,14 @@ def _compiled(step: CompileStep) -> str:
     names = ", ".join(libraries.titled(package, used) for package in step.packages)
     if used.toolkit is None:
         return f"Compiled from source by {used.compiler}, for CPUs alone: {names}."
-    codes = ", ".join(_named(architecture) for architecture in used.architectures)
-    return f"Compiled from source by {used.compiler} and CUDA {used.toolkit.version}: {names}; for GPUs {codes}."
+    codes = ", ".join(_explained(architecture) for architecture in used.architectures)
+    how = f"Compiled from source by {used.compiler} and CUDA {used.toolkit.version}"
+    return f"{how}: {names}; for GPUs of compute capability {codes}."
 
 
-def _named(architecture: str) -> str:
-    """Write `7.0 (V100, TITAN V)`, `8.0+PTX (A100, A30; newer ones compile it when they first run it)`."""
-    capability, ahead, _ = architecture.partition("+PTX")
-    known = ", ".join(name.replace("_", " ") for name, value in facts.gpus().items() if value == capability)
-    later = "newer ones compile it when they first run it" if ahead else ""
-    details = "; ".join(text for text in (known, later) if text)
-    return f"{architecture} ({details})" if details else architecture
+def _explained(architecture: str) -> str:
+    """Write `7.0`, `8.0+PTX (newer ones compile it when they first run it)`.
+
+    Names of GPUs are left out: with each new one all texts would change, and images that engines make of them.
+    """
+    return f"{architecture} (newer ones compile it when they first run it)" if "+PTX" in architecture else architecture

@@ -1,4 +1,4 @@
-"""From a variant to a lock, from a lock to files in the cache.
+"""Make a lock of a variant, and bring a lock's files into the cache.
 
     Source   (channels)   where files are listed: an index, a page of links, a folder; per channel in order
       │ index.Listings    reads its pages
@@ -10,7 +10,7 @@
       │ pinning           sizes and hashes that a page leaves out; uv chooses what is not of a channel of its own
       ▼
     Lock     (model)      files by name, size and hash, without addresses
-      │ search, fetch     each looked for again, in whatever source has the very bytes
+      │ search, fetch     each looked for again, in any source that has the very bytes
       ▼
     the cache
 
@@ -18,7 +18,7 @@
   `extensions` (a wheel, or a source and what compiles it) and the `base`.
 - Packages on top of it: `additions.add` asks uv in turns (`solving`), with what may be a source (`sdists`). Why there
   is no solution is found in data: `obstacles` walks what indexes list and `metadata` requires, `conflicts` says it.
-- After that: `standing` (are locked files still there), `foreseen` and `libraries` (what the audit will miss).
+- After that: `foreseen` and `libraries` (what the audit will miss).
 
 `offers.Sources` is one request's way to all sources: client, pages read so far, the user's indexes. Nothing is opened
 or asked before it is needed.

@@ -1,8 +1,8 @@
-"""What an audit will miss, said before anything is built: libraries of the system that added wheels need.
+"""Gaps that an audit will find, said before anything is built: libraries of the system that added wheels need.
 
 Read are the wheels that the user added and that are compiled: those of the cache, and of others as many as are soon
 fetched, which a build needs anyway. What they need and do not bring is looked up in the index of the base's Debian. A
-table knows what an import runs. The audit of the image has the last word: here nobody plays the loader.
+table knows what an import runs. The audit of the image has the last word: here the loader is not played.
 """
 
 import contextlib
@@ -12,29 +12,32 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.formats import elf
 from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.checks.audit.packages import is_torch_library
-from graphcrate.compat import allowances, suites, together
-from graphcrate.compat import packages as package_facts
-from graphcrate.compat.request import SourceOptions
-from graphcrate.compat.together import NeededProgram
-from graphcrate.host.cache import kept
+from graphcrate.compat.facts import allowances, suites, together
+from graphcrate.compat.facts import packages as package_facts
+from graphcrate.compat.facts.together import NeededProgram
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
+from graphcrate.host.disk.cache import kept
 from graphcrate.inputs.bases import contents
 from graphcrate.inputs.bases.contents import ContentsIndex
 from graphcrate.model.allowance import Allowance
 from graphcrate.model.audit import AuditFinding, Severity
-from graphcrate.model.errors import GraphcrateError, IntegrityError
+from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage, encode
 from graphcrate.model.platform import Platform
 from graphcrate.model.words import joined, number_of
 from graphcrate.resolve import libraries
-from graphcrate.resolve.fetch import fetch, is_stored
+from graphcrate.resolve.sources.fetch import fetch
+from graphcrate.resolve.sources.storing import is_stored
+from treeaudit import elf
+from treeaudit.errors import FileError
+from treeaudit.loader import is_driver
 
 LARGEST = 64 << 20  #: bytes of all wheels that are fetched to look at
 _LIBRARY = re.compile(r"\.so(\.\d+)*$")
-#: what every Debian has that runs programs: nobody is asked about it
+#: what every Debian has that runs programs: not looked up
 _ALWAYS = re.compile(r"lib(c|m|dl|rt|pthread|util|gcc_s|stdc\+\+|z|gomp)\.so\.\d+")
 
 
@@ -52,10 +55,10 @@ def lines(
     with_apt: Callable[[Sequence[str]], str],
     ctx: Context,
 ) -> Iterator[str]:
-    """What a plan says: which libraries the image will lack, for which packages, and what to type instead.
+    """Yield a plan's lines: which libraries the image will lack, for which packages, and what to type instead.
 
     `allow`: findings that the user's recipe allows; `with_apt`: what to type for more of Debian's packages.
-    Nothing where the base is no Debian, or where nobody answers: it is only said earlier than by the audit.
+    Nothing where the base is no Debian, or no server answers: the audit will say it later.
     """
     base = lock.compilation.base if sources.devel and lock.compilation else lock.base
     if not isinstance(base, DebianBase) or base.suite not in suites.known():
@@ -111,7 +114,7 @@ def _one_of(findings: Sequence[AuditFinding], linked: Mapping[LockedPackage, Lin
 
 
 def _missed(findings: Iterable[AuditFinding], base: DebianBase, index: ContentsIndex) -> Iterator[AuditFinding]:
-    """Those of libraries that packages of Debian bring and the base has not; with the packages to add."""
+    """The libraries that packages of Debian bring and the base lacks; with the packages to add."""
     there = {package.name for package in base.packages}
 
     def lacking(group: Sequence[str]) -> tuple[str, ...]:
@@ -154,13 +157,11 @@ def _is_compiled(package: LockedPackage) -> bool:
 
 
 def _is_known(name: str, platform: Platform) -> bool:
-    return (
-        bool(_ALWAYS.fullmatch(name)) or name == platform.loader_name or elf.is_driver(name) or is_torch_library(name)
-    )
+    return bool(_ALWAYS.fullmatch(name)) or name == platform.loader_name or is_driver(name) or is_torch_library(name)
 
 
 def _linked(packages: Sequence[LockedPackage], ctx: Context) -> dict[LockedPackage, Linked]:
-    """What the libraries of these wheels need; each is read once. Raises IntegrityError."""
+    """Read the libraries that these wheels need; each is read once. Raises IntegrityError."""
     records = {package: ctx.cache.path("linked", f"{package.file.sha256}.json") for package in packages}
     linked = {package: known for package, path in records.items() if (known := kept(path, Linked)) is not None}
     if new := [package for package in packages if package not in linked]:
@@ -182,7 +183,7 @@ def read(wheel: Path, ctx: Context) -> Linked:
                 stream.seek(0)
                 stream.truncate()
                 stream.writelines(archive.chunks(member))
-                with contextlib.suppress(IntegrityError):  # no ELF file of ours: the image's audit says what it is
+                with contextlib.suppress(FileError):  # no ELF file of ours: the image's audit says what it is
                     binary = elf.read_stream(stream, member.name).binary
                     needed[member.name] = binary.needed
                     names |= {member.name.rpartition("/")[2], binary.soname}

@@ -1,6 +1,6 @@
 """Libraries of the system that packages need: which Debian packages bring those that an image lacks.
 
-Debian's own index of files says so (`inputs.bases.contents`). Of other systems, and where nobody answers, the command
+Debian's own index of files says so (`inputs.bases.contents`). Of other systems, and without an answer, the command
 is named that would say it.
 """
 
@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.compat import catalog, suites
-from graphcrate.compat.facts import table
+from graphcrate.compat.facts import suites
+from graphcrate.compat.facts.facts import table
+from graphcrate.compat.variants import catalog
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import contents as files
 from graphcrate.inputs.bases.contents import ContentsIndex
@@ -23,7 +24,7 @@ from graphcrate.model.command import command, setting
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
 from graphcrate.model.words import joined, listed
 
-#: how the loader says that it has not found a library (dlopen(3)), which the user may paste
+#: how the loader says that a library is missing (dlopen(3)), which the user may paste
 _MISSED = re.compile(r"(?<![\w+.-])(lib[\w+.-]{1,80}\.so[\w.]{0,20}): cannot open shared object file")
 
 
@@ -46,7 +47,7 @@ _finders = functools.cache(functools.partial(table, "finders", tuple[_Finder, ..
 
 
 class Brought(NamedTuple):
-    """What a suite's packages bring of some libraries."""
+    """A suite's packages that bring some libraries."""
 
     packages: tuple[str, ...] = ()  #: to install
     either: tuple[tuple[str, tuple[str, ...]], ...] = ()  #: a library, and packages of which the user has to choose
@@ -58,7 +59,7 @@ class Brought(NamedTuple):
 
 
 def brought(libraries: Iterable[str], index: ContentsIndex) -> Brought:
-    """Which packages of a suite to install for all of these."""
+    """The packages of a suite to install for all of these."""
     packages, either, nowhere = dict[str, None](), dict[str, tuple[str, ...]](), list[str]()
     for library in libraries:
         choice = files.choice(library, index.packages.get(library, ()))
@@ -98,7 +99,7 @@ def advised(audit: Audit, ctx: Context) -> Audit:
 
 
 def next_step(audit: Audit) -> str:
-    """What to do about all that fails for want of a library; empty where no package is known that helps."""
+    """Say what to do about all that fails for lack of a library; empty where no package is known that helps."""
     packages = packages_of(audit)
     return (
         f"{setting(apt=' '.join(packages))}    brings the libraries that are missing; the list above has the rest"
@@ -128,9 +129,9 @@ def of_debian(finding: AuditFinding, index: ContentsIndex) -> AuditFinding:
 
 
 def of_error(text: str, ctx: Context) -> Iterator[str]:
-    """Which packages bring the libraries that an error's text misses, for each Debian of our stacks that is known.
+    """Find the packages with the libraries that an error's text misses, for each known Debian of our stacks.
 
-    The one of most stacks is asked for. Nothing where nobody answers, or no package has them.
+    The one of most stacks is asked for. Nothing where no server answers, or no package has them.
     """
     names = dict.fromkeys(_MISSED.findall(text))
     bases = [variant.base.suite for recipe in catalog.all_recipes(ctx) for variant in recipe.variants]
@@ -159,7 +160,7 @@ def described(brought: Brought, suite: str) -> str:
 
 
 def _by_hand(finding: AuditFinding, system: str, why: str) -> str:
-    """How the user finds the package that nobody here knows."""
+    """Tell the user how to find a package that is not known here."""
     finder = next((finder for finder in _finders() if system in finder.systems), None)
     library = finding.missing[0][0]
     if finder is None:

@@ -1,4 +1,4 @@
-"""What is tried of an image for another processor, by an emulator: its imports and five steps of a training.
+"""Trials of an image for another processor, by an emulator: its imports and five steps of a training.
 
 It shows that the image's programs and libraries load and compute. It takes a processor minutes for what the suites do
 in seconds, so those run on a machine of its own; and it says nothing of GPUs, which an emulator does not have.

@@ -11,12 +11,13 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.host import settings
-from graphcrate.host.atomic import write_file
+from graphcrate.host.disk.atomic import write_file
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, GraphcrateError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Pass, SmokeReport, SuiteClaim
 
+_CPU = "cpu"
 FOLDER = "passes"  #: in the image's folder, dist/<name>/<tag>
 
 
@@ -30,9 +31,15 @@ def recall(folder: Path, claim: SuiteClaim) -> Pass | None:
     """Read the stored pass of just this claim; None for anything else, readable or not."""
     with contextlib.suppress(OSError, *UNREADABLE):
         kept = codec.decode(_path(folder, claim).read_bytes(), Pass)
-        if claim.image and (kept.claim, kept.report.suite, kept.report.status) == (claim, claim.suite, "passed"):
+        is_of_it = (kept.claim, kept.report.suite, kept.report.status) == (claim, claim.suite, "passed")
+        if claim.image and is_of_it and is_consistent(kept):
             return kept
     return None
+
+
+def is_consistent(kept: Pass) -> bool:
+    """Tell whether the report of a pass is of the kind of device that the runner had: what a suite said is no proof."""
+    return kept.claim.device.startswith(_CPU) == kept.report.device.startswith(_CPU)
 
 
 def store_result(folder: Path, claim: SuiteClaim, report: SmokeReport) -> str:

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.compat import names, standard_library, together
+from graphcrate.compat.facts import together
+from graphcrate.compat.failures import importing
+from graphcrate.compat.failures.failure import More
 from graphcrate.model.plan import VENV
 from graphcrate.model.report import OwnTests, SmokeReport
 from graphcrate.model.words import printable
@@ -20,6 +22,7 @@ IMPORTS_LIMIT = 300  #: seconds
 JUDGING = 2
 #: figures of a result: what packages said that do without what is there; what to ask for where an import failed
 SAID, ASK, APT = "said", "ask", "apt"
+_FIGURES: dict[More, str] = {"with_": ASK, "apt": APT}
 _SHOWN = 60  #: characters of a command
 #: the last line of a traceback: "ModuleNotFoundError: No module named 'a'", "pkg.errors.Missing: why"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit)\b(?:: |$)|[a-z_]\w*\.[\w.]+: ")
@@ -70,7 +73,7 @@ def programs(own: OwnTests) -> list[SuiteProgram]:
 
 def _own(name: str, title: str, argv: tuple[str, ...], limit: int) -> SuiteProgram:
     version = hashlib.sha256(repr((argv, limit, JUDGING)).encode()).hexdigest()[:16]
-    return SuiteProgram(name, f"{name} {version}", title, argv, limit, _judge)
+    return SuiteProgram(name, f"{name} {version}", title, argv, limit, _judge, is_whole=True)
 
 
 def _judge(test: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
@@ -81,7 +84,7 @@ def _judge(test: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
         raised = _first_raised(imports[-1].lines) if imports else ""
         reason = f"{ending}: {raised}" if raised else f"{ending}; last lines: {tail(ran.lines)}"
         report = failed(test.name, ran.seconds, reason, layer="", on_gpu=on_gpu)
-        metrics = remedy(imports[-1].package, raised, _python(imports[-1].lines)) if raised else {}
+        metrics = _remedy(imports[-1].package, raised, _python(imports[-1].lines)) if raised else {}
         return msgspec.structs.replace(report, metrics=metrics)
     complaints = [
         printable(f"{module.package}: {line}") for module in imports if (line := together.complaint(module.lines))
@@ -96,7 +99,7 @@ def _judge(test: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
 
 
 class _Import(NamedTuple):
-    """What the import of one module of a package printed, after the line that it was `announced` by."""
+    """The output of importing one module of a package, after the line that it was `announced` by."""
 
     announced: str
     package: str
@@ -123,14 +126,7 @@ def _python(lines: Sequence[str]) -> str:
     return next((match[1] for line in lines if (match := re.search(r"/python(3\.\d+)/", line))), "")
 
 
-def remedy(package: str, raised: str, python: str) -> dict[str, str]:
-    """What to ask for besides, so that the import of a package does not end so; nothing where nobody knows."""
-    absent = re.search(r"No module named '([^']+)'", raised)
-    if ask := together.remedy(package, raised) or (names.package_of(absent[1]) if absent else ""):
-        return {ASK: ask}
-    if apart := standard_library.missing(raised, python):
-        return {APT: apart[1]}
-    runs = next(
-        (program for program in together.programs() if program.package == package and program.program in raised), None
-    )
-    return {APT: runs.apt} if runs else {}
+def _remedy(package: str, raised: str, python: str) -> dict[str, str]:
+    """Return the figure that says what else to ask for, so that the import does not end so; empty if unknown."""
+    known = importing.remedy(package, raised, python)
+    return {_FIGURES[known[0]]: known[1]} if known else {}

@@ -4,22 +4,29 @@ A suite is a program of `suites/` that streams its curve and ends with one JSON 
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from graphcrate.host import gpu, settings
+import msgspec
+
+from graphcrate.compat.facts import start_up
+from graphcrate.host import settings
+from graphcrate.host.sandbox import gpu
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import VENV
-from graphcrate.model.report import SmokeReport
+from graphcrate.model.report import SmokeReport, StartUp
 from graphcrate.model.suite import SUITES, Suite
 from graphcrate.model.trial import Device
+from graphcrate.model.words import visible
 from graphcrate.smoke.verdict import failed, judge_output, phase
 
 if TYPE_CHECKING:
-    from graphcrate.host.sandbox import Inside
+    from graphcrate.host.sandbox.sandbox import Bind, Inside
 
 SUITES_FOLDER = "/opt/graphcrate/suites"
+START = "start"  #: name of the program that runs with what the suites run without
+APART = " apart"  #: end of a suite's version, where it ran without what runs by itself in the image
 OUT = "/out"  #: inside: the folder that a suite may write to
 MOST_THREADS = 16  #: the programs' tensors are too small for more
 SECONDS_TO_SAY_SO = 30.0  #: beyond a suite's limit, for the program's own account of the phase it hangs in
@@ -42,7 +49,7 @@ class Ran(NamedTuple):
 
 
 class SuiteProgram(NamedTuple):
-    """What is run inside an image, and how it is judged; ended after `limit` seconds. `title` is for people."""
+    """A program run inside an image, and how it is judged; ended after `limit` seconds. `title` is for people."""
 
     name: str  #: of a suite, or of the user's own test
     version: str  #: past results of another one do not count
@@ -52,6 +59,7 @@ class SuiteProgram(NamedTuple):
     judge: Callable[["SuiteProgram", Ran, bool], SmokeReport]  #: whether it ran on a GPU
     measures: bool = False  #: a past result never counts
     inherits: tuple[str, ...] = ()  #: how variables begin that it gets of this process's environment
+    is_whole: bool = False  #: with what runs by itself in the image, which suites run without
     nodes: int = 1  #: of a job of Slurm, on each of which it is started
 
 
@@ -61,17 +69,34 @@ def suite(name: str, *, on_gpu: bool, packages: Collection[str] = (), nodes: int
     limit = known.cuda_limit if on_gpu else known.cpu_limit
     argv = command(known, name, on_gpu=on_gpu, limit=limit, packages=packages)
     argv += ["--per-node"] if nodes > 1 else []
+    version = version_of(name, packages)
     return SuiteProgram(
         name,
-        version_of(name, packages),
+        f"{version} on {nodes} nodes" if nodes > 1 else version,  # a pass on one node proves nothing of two
         "",
         argv,
         limit + SECONDS_TO_SAY_SO,
         _judge,
         measures=known.measures,
-        inherits=known.inherits,
+        # a pass that is remembered must not hang on them
+        inherits=known.inherits if known.measures or nodes > 1 else (),
         nodes=nodes,
     )
+
+
+def started(name: str, *, on_gpu: bool, packages: Collection[str] = ()) -> SuiteProgram:
+    """Return the program that a suite is once more, with what runs by itself in the image.
+
+    That it still starts and trains is all that its result says: what runs by itself may print any verdict.
+    """
+    whole = suite(name, on_gpu=on_gpu, packages=packages)
+
+    def judge(program: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
+        report = whole.judge(whole, ran, on_gpu)
+        return msgspec.structs.replace(report, suite=program.name, device="gpu" if on_gpu else "cpu", metrics={})
+
+    version, title = f"{START} {whole.version}", f"{name} with what runs by itself in the image"
+    return whole._replace(name=START, version=version, title=title, judge=judge, is_whole=True)
 
 
 def _judge(program: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
@@ -82,19 +107,25 @@ def _judge(program: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
 
 
 def run(
-    program: SuiteProgram, inside: "Inside", folder: Path, *, say: Callable[[str], None], on_gpu: bool
+    program: SuiteProgram,
+    inside: "Inside",
+    folder: Path,
+    *,
+    say: Callable[[str], None],
+    on_gpu: bool,
+    starts: Sequence[StartUp] = (),
 ) -> SmokeReport:
     """Run a program in an image, telling its lines to `say`; a failure is a report, not an exception.
+
+    `starts`: what runs by itself in the image, replaced by an empty file for all but whole programs.
 
     Writes `smoke-<name>.log` into `folder`, and `smoke-<name>.svg` where it draws. Raises HostError when nothing can be
     run at all.
     """
     # what an unchanged image, which runs nothing, need not load
-    import tempfile
-
-    from graphcrate.host import beneath
-    from graphcrate.host.atomic import temporary_folder, write_file
-    from graphcrate.host.sandbox import Bind, Exec
+    from graphcrate.host.disk.atomic import write_file
+    from graphcrate.host.sandbox import beneath
+    from graphcrate.host.sandbox.sandbox import Bind, Exec
 
     if program.title:
         say(f"smoke test {program.name}: {program.title}")
@@ -106,19 +137,17 @@ def run(
     def hear(line: str) -> None:
         lines.append(line)
         if not line.startswith("{"):
-            say(f"  {line}")
+            say(f"  | {line}")
 
     start, late, code = settings.now(), "", 0
     with contextlib.ExitStack() as stack:
-        if program.nodes > 1:  # which see this folder, and not each other's temporary files
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".smoke-", dir=folder)))
-        else:
-            scratch = stack.enter_context(temporary_folder("graphcrate-smoke-"))
-        binds = (Bind(scratch, OUT, read_only=False),)
+        scratch = _scratch(program, folder, stack)
+        masks = _masks(() if program.is_whole else starts, folder, stack)
+        unset = {start.path: "" for start in starts if start_up.is_variable(start) and not program.is_whole}
         order = Exec(
             program.argv,
-            variables(on_gpu, program.inherits),
-            binds,
+            variables(on_gpu, program.inherits) | unset,
+            (Bind(scratch, OUT, read_only=False), *masks),
             network=program.nodes > 1,
             gpu=on_gpu,
             nodes=program.nodes,
@@ -130,26 +159,49 @@ def run(
         except BuildError as error:  # the runner's time-out: the program could not even say so itself
             late = error.what
             lines.append(late)
-        log = "".join(f"{line}\n" for line in lines)
+        log = "".join(f"{visible(line)}\n" for line in lines)
         write_file(folder / f"smoke-{program.name}.log", log.encode(errors="replace"))
         if (drawing := beneath.read(scratch, f"{program.name}.svg")) is not None:
             write_file(curve, drawing)
     return program.judge(program, Ran(lines, code, round(settings.now() - start, 2), late), on_gpu)
 
 
+def _scratch(program: SuiteProgram, folder: Path, stack: contextlib.ExitStack) -> Path:
+    """Make the folder that a program may write to, until `stack` ends."""
+    from graphcrate.host.disk import trees
+    from graphcrate.host.disk.atomic import temporary_folder
+
+    if program.nodes > 1:  # which see this folder, and not each other's temporary files
+        return stack.enter_context(trees.folder_in(folder, ".smoke-"))
+    return stack.enter_context(temporary_folder("graphcrate-smoke-"))
+
+
+def _masks(starts: Sequence[StartUp], folder: Path, stack: contextlib.ExitStack) -> "Iterator[Bind]":
+    """Give an empty file for the place of each that runs by itself; all nodes see `folder`, and no program does."""
+    import tempfile
+
+    from graphcrate.host.sandbox.sandbox import Bind
+
+    files = [start.path for start in starts if not start_up.is_variable(start)]
+    if files:
+        empty = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".smoke-", dir=folder)), "empty")
+        empty.touch(0o444)
+        yield from (Bind(empty, path) for path in files)
+
+
 def runs_on_gpu(device: Device) -> bool:
-    """Whether a suite runs on a GPU here; `auto` takes one where there is one."""
+    """Return whether a suite runs on a GPU here; `auto` takes one where there is one."""
     return device == "cuda" or (device == "auto" and bool(gpu.detect().devices))
 
 
 def version_of(name: str, packages: Collection[str] = ()) -> str:
-    """What past results of a suite are kept by: versions of judging and of the suite, and what it shall require."""
+    """Return the key of a suite's past results: versions of judging and of the suite, and what it shall require."""
     suite = SUITES[name]
     return " ".join([f"{name} {JUDGING}.{suite.version}", *_required(suite, packages)])
 
 
 def command(suite: Suite, name: str, *, on_gpu: bool, limit: int, packages: Collection[str] = ()) -> list[str]:
-    """What is run inside the image."""
+    """Return the command that is run inside the image."""
     argv = [f"{VENV}/bin/python", f"{SUITES_FOLDER}/{suite.program}", "--limit", str(limit)]
     argv += ["--device", "cuda" if on_gpu else "cpu", *(suite.cuda if on_gpu else suite.cpu)]
     if required := _required(suite, packages):
@@ -162,7 +214,7 @@ def _required(suite: Suite, packages: Collection[str]) -> list[str]:
 
 
 def variables(on_gpu: bool, inherits: tuple[str, ...] = ()) -> dict[str, str]:
-    """What a suite's program gets besides the image's own variables. `inherits`: as in SuiteProgram."""
+    """Return a suite's variables besides the image's own. `inherits`: as in SuiteProgram."""
     from graphcrate.host.workers import default_jobs
 
     chosen = {name: value for name, value in settings.environment().items() if inherits and name.startswith(inherits)}

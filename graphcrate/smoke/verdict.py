@@ -1,4 +1,4 @@
-"""What the output of a suite's program amounts to. Its word is not taken: where the run contradicts it, it has failed.
+"""The verdict on a suite's program. Its word is not taken: where the run contradicts it, it has failed.
 
 Pure. Raise `smoke.suites.JUDGING` with a change that may give another verdict.
 """
@@ -13,14 +13,16 @@ import msgspec
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.report import SmokeReport
+from graphcrate.model.words import printable
 
 _LAST_LINES = 8
+_NO_GPU = ("cpu", "none", "")  #: what a verdict says of the device where it used no GPU, or ended earlier
 #: whom a failure may be blamed on; `Layer` of suites/proof/verdict.py
 LAYERS = (
     *("driver", "CUDA library", "C library", "torch", "extension", "PyG", "GLT"),
     *("network", "data", "machine", "training"),
 )
-#: by number: a signal's name, a hint, and whether it speaks of the machine, whatever the program was doing
+#: by number: a signal's name, a hint, and whether it speaks of the machine and not of the program
 _SIGNALS = {
     4: ("SIGILL", "; the CPU lacks an instruction that the wheel was built with", True),
     6: ("SIGABRT", "", False),
@@ -62,7 +64,7 @@ def judge_output(name: str, lines: Sequence[str], returncode: int, seconds: floa
     return SmokeReport(
         suite=name,
         status="failed" if reason else "passed",
-        device=verdict.device,
+        device=verdict.device if on_gpu else "cpu",
         seconds=seconds,
         metrics={**verdict.metrics, **figures, "versions": verdict.versions},
         reason=_blaming(layer, reason),
@@ -102,13 +104,15 @@ def read_verdict(name: str, lines: Sequence[str]) -> tuple[Verdict, dict[str, An
 
 
 def contradictions(verdict: Verdict, lines: Sequence[str], returncode: int, *, on_gpu: bool) -> list[tuple[str, str]]:
-    """What a run that says `passed` shows to the contrary: (layer, what)."""
+    """List contradictions of a run that says `passed`: (layer, what)."""
     reasons = []
     if returncode:
         layer, ending = _ending(returncode, lines)
         reasons.append((layer, f"it said passed, then {ending}"))
-    if on_gpu and verdict.device == "cpu":
+    if on_gpu and verdict.device in _NO_GPU:
         reasons.append(("driver", "it ran on the CPU although there is a GPU"))
+    if not on_gpu and verdict.device not in _NO_GPU:
+        reasons.append(("", f"it says that it ran on {printable(verdict.device)}, and it was given no GPU"))
     band = verdict.metrics.get("accuracy_band")
     if band is not None:
         accuracy, is_inside = verdict.metrics.get("test_accuracy"), False
@@ -121,7 +125,7 @@ def contradictions(verdict: Verdict, lines: Sequence[str], returncode: int, *, o
 
 
 def phase(lines: Sequence[str]) -> tuple[str, str]:
-    """What the program was doing, by its last `Phase:` line, and the layer suspected in it; empty: none is named.
+    """Find the program's last `Phase:` line, and the layer suspected in it; empty: none is named.
 
     "Phase: importing torch_scatter 2.1.2 (extension)".
     """

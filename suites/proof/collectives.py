@@ -31,7 +31,7 @@ _LACKS = ("does not support", "not supported", "not implemented", "no backend", 
 
 
 class Elsewhere(Fault):
-    """What another rank found, which can say more of it."""
+    """A fault that another rank found, which can say more of it."""
 
 
 class Group(NamedTuple):

@@ -65,7 +65,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Fabric:
-    """What there is of the network between nodes, as one process sees it."""
+    """The network between nodes, as one process sees it."""
 
     ports: tuple[Port, ...] = ()
     slingshot: tuple[str, ...] = ()  #: devices of /sys/class/cxi
@@ -81,7 +81,7 @@ class Fabric:
 
     @property
     def is_there(self) -> bool:
-        """Whether this node has a network that NCCL should use instead of TCP."""
+        """Return whether this node has a network that NCCL should use instead of TCP."""
         return bool(self.active or self.slingshot)
 
 
@@ -256,7 +256,7 @@ def _of_variables(fabric: Fabric, variables: Mapping[str, str]) -> Iterable[str]
 
 
 def is_chosen(port: Port, chosen: str) -> bool:
-    """Whether NCCL_IB_HCA names a port: `mlx5` all that begin so, `=mlx5_0:1` just this, `^mlx5_3` all but that."""
+    """Return whether NCCL_IB_HCA names a port: `mlx5` all that begin so, `=mlx5_0:1` just this, `^mlx5_3` others."""
     excludes = chosen.startswith("^")
     rest = chosen[excludes:]
     exact = rest.startswith("=")

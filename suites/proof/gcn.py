@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from proof.verdict import Proof
 
 HIDDEN, LAYERS, FAN_OUT, BATCH, EPOCHS = 64, 2, 50, 64, 6
+MOST_AT_ONCE = 128  #: nodes in a step of all processes: of many, each takes fewer, so that as many steps are made
 LEARNING_RATE, WEIGHT_DECAY = 0.01, 5e-4
 GRADIENT_TOLERANCE = 1e-3  #: of the largest entry; GPUs add in another order each time
 
@@ -36,7 +37,8 @@ class Training:
         order = torch.randperm(len(graph.y), generator=torch.Generator().manual_seed(seed)).tolist()
         self.parts = {"train": order[:first], "validation": order[first:second], "test": order[second:]}
         self.mine = sampling.share(self.parts["train"], rank, world)
-        self.steps = math.ceil(len(self.mine) / BATCH)
+        self.batch = max(1, min(BATCH, MOST_AT_ONCE // world))
+        self.steps = math.ceil(len(self.mine) / self.batch)
         torch.manual_seed(seed)  # the same weights everywhere, were DDP not to hand rank 0's out
         self.model = torch.nn.parallel.DistributedDataParallel(
             network(graph).to(device), device_ids=[device.index] if device.type == "cuda" else None
@@ -49,7 +51,7 @@ class Training:
 
     def _loader(self, nodes: Sequence[int], *, shuffle: bool) -> Any:  # noqa: ANN401
         seed = self.seed * self.world + self.rank
-        return sampling.loader(self.sampler, nodes, BATCH, seed, shuffle=shuffle, by_pyg=self.by_pyg)
+        return sampling.loader(self.sampler, nodes, self.batch, seed, shuffle=shuffle, by_pyg=self.by_pyg)
 
     def loss(self, model: Any, batch: Any) -> torch_types.Tensor:  # noqa: ANN401
         """Of the batch's seeds, which come first."""

@@ -50,7 +50,7 @@ class World:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether GLT samples on a GPU."""
+        """Return whether GLT samples on a GPU."""
         return self.device.type == "cuda"
 
     @property
@@ -188,7 +188,7 @@ def partition(world: World, folder: Path, seed: int, proof: Proof) -> None:
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the processes find one another: ports of loopback, and a folder that has the parts."""
+    """The meeting point of the processes: ports of loopback, and a folder that has the parts."""
 
     rank: int
     ports: Sequence[int]
@@ -292,7 +292,7 @@ class Rank:
 
 
 def prepare(interface: str = "lo") -> None:
-    """What has to be so before torch is imported. `interface`: of the network between the processes, "" if unknown."""
+    """Set what has to be so before torch is imported. `interface`: of the network between processes, "" if unknown."""
     # Else torch's transports would ask DNS for this machine's name, or take the network of a cluster's settings.
     for transport in ("GLOO", "TP", "NCCL"):
         if interface == "lo":

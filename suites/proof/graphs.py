@@ -73,7 +73,7 @@ def generate(seed: int = 0) -> Graph:
 
 
 def _cite(labels: Sequence[int], draw: random.Random.random) -> tuple[tuple[int, int], ...]:
-    """Edges by preferential attachment: every node cites one before it, the rest are spread; nobody is left alone."""
+    """Edges by preferential attachment: every node cites one before it, the rest are spread; no node is left alone."""
     edges: set[tuple[int, int]] = set()
     anyone: list[int] = []  # a node is listed once and once more per citation
     peers: list[list[int]] = [[] for _ in CLASS_SIZES]
@@ -116,7 +116,7 @@ def split(labels: Sequence[int], seed: int) -> Split:
 
 @dataclass(frozen=True)
 class Tensors:
-    """What a model reads: `x` [nodes, width] float32, `edge_index` [2, edges] int64 in both directions, `y` [nodes]."""
+    """A model's input: `x` [nodes, width] float32, `edge_index` [2, edges] int64 in both directions, `y` [nodes]."""
 
     x: torch.Tensor
     edge_index: torch.Tensor

@@ -59,7 +59,7 @@ class Config:
 
 
 class Mistakes:
-    """Where in a file something is wrong."""
+    """The places in a file at which something is wrong."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

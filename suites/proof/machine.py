@@ -1,4 +1,4 @@
-"""What processes of one machine need to work together: shared memory, loopback, ports. And what they may leave."""
+"""Needs of processes of one machine that work together: shared memory, loopback, ports. And what they may leave."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_shared_memory(needed: int, place: Path = SHARED_MEMORY) -> int:
 
 @contextlib.contextmanager
 def free_ports(count: int) -> Iterator[list[int]]:
-    """Ports of loopback that nobody uses, kept from others until the end. Raises Fault without a loopback interface.
+    """Unused ports of loopback, kept from others until the end. Raises Fault without a loopback interface.
 
     They stay bound without listening. Who asks for one of them by number and with SO_REUSEADDR, as torch does, gets
     it; who asks for any free one gets another.
@@ -84,14 +84,14 @@ def _check_loopback() -> None:
 
 
 def gpus() -> int:
-    """How many NVIDIA GPUs this process may use, as far as the machine's files and CUDA_VISIBLE_DEVICES tell."""
+    """The number of NVIDIA GPUs that this process may use, by the machine's files and CUDA_VISIBLE_DEVICES."""
     devices = sum(bool(re.fullmatch(r"nvidia\d+", path.name)) for path in Path("/dev").iterdir())
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     return devices if chosen is None else min(devices, len([each for each in chosen.split(",") if each.strip()]))
 
 
 def check_ports(ports: Mapping[str, int]) -> None:
-    """Whether this machine can listen on each; keyed by the option that names another. Raises Fault."""
+    """Check that this machine can listen on each; keyed by the option that names another. Raises Fault."""
     for option, port in ports.items():
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -37,7 +37,7 @@ _LOADED = re.compile(r"NET/Plugin: Loaded net plugin (.+?) \(v\d+\)")
 
 @dataclass
 class Log:
-    """What one process's log tells. Empty, or None, where it tells nothing."""
+    """One process's log. Empty, or None, where it tells nothing."""
 
     version: str = ""  #: "2.21.5+cuda12.4"
     network: str = ""  #: as NCCL names it: IB (RoCE and eRDMA too), Socket, "AWS Libfabric", a plugin's own name
@@ -56,7 +56,7 @@ class Log:
 
 
 def read(text: str) -> Log:
-    """Read a log, whatever is in it besides."""
+    """Read a log, ignoring other lines."""
     log = Log()
     for line in text.splitlines():
         if version := _VERSION.search(line):

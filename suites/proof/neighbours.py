@@ -1,4 +1,4 @@
-"""What a sampler must bring of a graph, and whether it did.
+"""A sampler's duties towards a graph, and whether it met them.
 
 Where a fan-out is no smaller than a node's degree, each neighbour must come exactly once; where it is smaller, as many
 as the fan-out (GLT draws with replacement, so one may come twice).
@@ -49,7 +49,7 @@ def link(edges: Iterable[tuple[int, int]], nodes: int) -> Links:
 
 
 def objections(sample: Sample, links: Links, fan_outs: Sequence[int]) -> list[str]:
-    """What is wrong with a batch that was sampled with one fan-out per hop; empty: nothing. At most MOST are told."""
+    """List faults of a batch that was sampled with one fan-out per hop; empty: none. At most MOST are told."""
     found = []
     if list(sample.nodes[: len(sample.seeds)]) != list(sample.seeds):
         found.append("the batch does not begin with its seeds")
@@ -91,5 +91,5 @@ def _of_node(node: int, got: Sequence[int], edges: Collection[int], fan_out: int
 
 
 def abroad(sample: Sample, home: Collection[int]) -> int:
-    """How many of the edges belong to nodes that are not in `home`, so that another process had to sample them."""
+    """Count the edges of nodes that are not in `home`, so that another process had to sample them."""
     return sum(node not in home for node, _, _ in sample.edges)

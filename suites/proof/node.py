@@ -31,7 +31,7 @@ SHARED = 48 << 20  #: bytes of /dev/shm beside the partition itself
 
 
 def find_place(options: argparse.Namespace, environment: Mapping[str, str]) -> ranks.Place:
-    """Which node this is: by the options, else as srun or torchrun says, else the only one. Raises Fault."""
+    """Find out which node this is: by the options, else as srun or torchrun says, else the only one. Raises Fault."""
     given = [options.num_nodes, options.node_rank, options.master_addr]
     if all(each is None for each in given):
         return ranks.from_environment(environment)
@@ -244,7 +244,7 @@ def _spread(
 
 
 def _gather(processes: list[Any], readers: list[Any], meeting: Meeting) -> list[dict[str, Any]]:
-    """What the processes made. Raises Fault as soon as one has failed."""
+    """Gather the processes' results. Raises Fault as soon as one has failed."""
     outcomes: list[Any] = [None] * len(processes)
     while not all(isinstance(each, dict) for each in outcomes):
         waiting = [reader for reader, each in zip(readers, outcomes) if each is None]

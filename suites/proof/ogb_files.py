@@ -78,7 +78,7 @@ def missing(name: str, folder: Path) -> list[str]:
 
 
 def _cannot(name: str, root: Path, folder: Path, error: BaseException) -> str:
-    """What happened, and what to put where."""
+    """Say what happened, and what to put where."""
     archive = ARCHIVES[name]
     lacking = missing(name, folder)
     told = f"{name} not available: {type(error).__name__}: {' '.join(str(error).split())[:300]}"

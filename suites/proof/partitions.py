@@ -40,7 +40,7 @@ FEWEST_ROWS, MOST_CHUNKS = 10_000, 1000  #: GLT goes through edges and features 
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody asked for: the same request gives the same folder. `sha256`: of the files, for files."""
+    """A request: the same one gives the same folder. `sha256`: of the files, for files."""
 
     dataset: str
     sha256: str
@@ -48,7 +48,7 @@ class Request:
     seed: int
 
     def gives_same(self, other: Request) -> bool:
-        """Whether both give the same folder: files may have been moved."""
+        """Return whether both give the same folder: files may have been moved."""
         if self.sha256 and self.sha256 == other.sha256:
             other = replace(other, dataset=self.dataset)
         return self == other
@@ -60,7 +60,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Partitions:
-    """What a folder has. `parts`: for each part its nodes, edges, bytes and how many of its nodes have which role."""
+    """A folder's parts. `parts`: for each its nodes, edges, bytes and how many of its nodes have which role."""
 
     request: Request
     graph_sha256: str  #: of the edges, the features and the labels
@@ -79,7 +79,7 @@ class Partitions:
 
 
 def read(folder: Path) -> Partitions:
-    """What the folder has. Raises Fault of layer data."""
+    """Read the folder. Raises Fault of layer data."""
     path = folder / META
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ def read(folder: Path) -> Partitions:
 
 
 def command(dataset: str, number: int, output: Path) -> str:
-    """What to type to partition a data set."""
+    """Return the command that partitions a data set."""
     program = Path(__file__).resolve().parent.parent / "glt" / "partition.py"
     return f"python {program} --dataset {shlex.quote(dataset)} --num-partitions {number} --output {output}"
 
@@ -186,7 +186,7 @@ def digest(*tensors: torch_types.Tensor) -> str:
 
 
 def is_there(output: Path, request: Request) -> bool:
-    """Whether `output` is what this request makes. Raises Fault when something else is there."""
+    """Return whether `output` is what this request makes. Raises Fault when something else is there."""
     if not output.exists() and not output.is_symlink():
         return False
     if output.is_dir() and not any(output.iterdir()):

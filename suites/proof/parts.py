@@ -89,11 +89,11 @@ class Running:
             lines.put((self, line.decode(errors="replace").rstrip()))
 
     def is_talking(self) -> bool:
-        """Whether lines may still come; a process that it started may keep its output open."""
+        """Return whether lines may still come; a process that it started may keep its output open."""
         return self._reader.is_alive()
 
     def has_ended(self) -> bool:
-        """Whether its process has. It stays a zombie, so that the number of its group is nobody else's."""
+        """Return whether its process has. It stays a zombie, so that the number of its group is not given again."""
         if self.process.returncode is not None:
             return True
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -126,7 +126,7 @@ class Running:
         return not workers(self.pid)
 
     def failure(self, known: str) -> Fault | None:
-        """Why it failed, once it has ended; None when it passed. `known`: the phase that is told anyway."""
+        """Explain why it failed, once it has ended; None when it passed. `known`: the phase that is told anyway."""
         code = self.process.wait()
         if self.verdict is not None:
             if self.verdict.get("status") == "passed" and code == 0:
@@ -158,7 +158,7 @@ def first_to_blame(faults: Sequence[tuple[Fault, bool]]) -> Fault:
 def run(commands: Mapping[str, Sequence[str]], proof: Proof, deadline: float | None) -> dict[str, dict[str, Any]]:
     """Run the parts side by side; returns their verdicts by name. Raises Fault as soon as one fails.
 
-    `deadline` is on the monotonic clock. Whatever happens, no process is left.
+    `deadline` is on the monotonic clock. In any case no process is left.
     """
     lines: queue.Queue[tuple[Running, str]] = queue.Queue()
     running: list[Running] = []
@@ -192,7 +192,7 @@ def _listen(
 
 
 def _failure(part: Running, lines: queue.Queue[tuple[Running, str]], proof: Proof, leader: Running) -> Fault | None:
-    """Why a part that has ended failed; hears what it still had to say."""
+    """Explain why an ended part failed, after reading the rest of its output."""
     if not part.heard:
         until = time.monotonic() + SECONDS_TO_HEAR
         while part.verdict is None and part.is_talking() and time.monotonic() < until:
@@ -282,7 +282,7 @@ def parse_stat(text: str) -> Member:
 
 
 def living(group: int) -> bool:
-    """Whether any process of the group still runs."""
+    """Return whether any process of the group still runs."""
     return any(each.state not in "ZX" for each in members(group))
 
 

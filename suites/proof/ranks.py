@@ -1,4 +1,4 @@
-"""Who a process is among those of its job, from the environment that srun, pyxis, torchrun or a job script gives it.
+"""The rank of a process in its job, from the environment that srun, pyxis, torchrun or a job script gives it.
 
 Of a Slurm job's own variables those of the step count: a batch script has SLURM_PROCID too, and is one process.
 """
@@ -29,7 +29,7 @@ TORCHRUN = "TORCHELASTIC_RUN_ID"
 
 @dataclass(frozen=True)
 class Place:
-    """One process among `world`. `address` and `port`: where rank 0 may listen, and nobody else of the job does.
+    """One process among `world`. `address` and `port`: where rank 0 may listen, and no other process of the job does.
 
     `local_rank` counts the processes of one node; `local_world`, their number, is 0 where nothing tells it. `how`: who
     started it, in words.
@@ -45,7 +45,7 @@ class Place:
 
     @property
     def leads(self) -> bool:
-        """Whether this is rank 0."""
+        """Return whether this is rank 0."""
         return self.rank == 0
 
 
@@ -81,7 +81,7 @@ def on_node(
 
 
 def _are_slurms(environment: Mapping[str, str]) -> bool:
-    """Whether RANK and LOCAL_RANK are what pyxis copies of Slurm, and nothing tells how many processes there are."""
+    """Return whether RANK and LOCAL_RANK are copied from Slurm by pyxis, and nothing tells the number of processes."""
     same = all(environment.get(name, "") == environment.get(slurm) for name, slurm in OF_PYXIS)
     return same and not environment.get("WORLD_SIZE")
 
@@ -175,7 +175,7 @@ def _range(text: str, whole: str) -> list[str]:
 
 
 def tasks_by_node(text: str) -> list[int]:
-    """How many tasks each node has, from Slurm's `2(x3),1`: 2, 2, 2, 1. Empty for what is not written so."""
+    """The number of tasks of each node, from Slurm's `2(x3),1`: 2, 2, 2, 1. Empty for what is not written so."""
     counts: list[int] = []
     for item in text.split(","):
         found = re.fullmatch(r"([0-9]{1,6})(?:\(x([0-9]{1,5})\))?", item)

@@ -1,7 +1,7 @@
 """Rates of collectives as nccl-tests has them: their sizes, a table, a drawing. Pure.
 
 `doc/PERFORMANCE.md` of nccl-tests: the algorithm's bandwidth is size over time, the bus bandwidth is that times a
-factor of the number of ranks, so that it can be compared with what the wire carries, whatever that number is.
+factor of the number of ranks, so that it can be compared with what the wire carries, for any number.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Machine:
             raise EOFError("there is no connection any more")
 
     def complaints(self) -> list[str]:
-        """What is missing there, before anything is started."""
+        """List what is missing there, before anything is started."""
         first, folder = self.host.python[0], self.host.folder or "."
         no_folder, no_program = f"there is no folder {folder} (dst_paths)", f"there is no program {first} (python_bins)"
         script = (
@@ -162,7 +162,7 @@ def _ssh_error() -> Any:  # noqa: ANN401
 
 
 def connector(accept_new: bool, identity: Path | None) -> Callable[[Host], Any]:
-    """How to connect: with the agent and the keys of ~/.ssh, or `identity`; never with a password. Raises Fault."""
+    """The way to connect: with the agent and the keys of ~/.ssh, or `identity`; never with a password. Raises Fault."""
     try:
         import paramiko
     except ImportError as error:
@@ -211,7 +211,7 @@ def connector(accept_new: bool, identity: Path | None) -> Callable[[Host], Any]:
 
 
 class Unknown(Exception):  # noqa: N818  a host is
-    """A host whose key nobody has seen."""
+    """A host with an unknown key."""
 
     def __init__(self, kind: str, key: bytes) -> None:
         super().__init__(kind)
@@ -220,7 +220,7 @@ class Unknown(Exception):  # noqa: N818  a host is
 
 
 def _ssh_settings(host: Host, identity: Path | None) -> dict[str, Any]:
-    """What paramiko's connect is told, with the user's ~/.ssh/config taken into account."""
+    """Return the settings of paramiko's connect, with the user's ~/.ssh/config taken into account."""
     import paramiko
 
     settings: dict[str, Any] = {"hostname": host.address, "port": host.port, "username": host.user}
@@ -236,7 +236,7 @@ def _ssh_settings(host: Host, identity: Path | None) -> dict[str, Any]:
 
 
 def explain(error: Exception, host: Host, settings: Mapping[str, Any]) -> str:
-    """Why no connection came about, and what to type."""
+    """Explain why there is no connection, and what to type."""
     import paramiko
 
     where = f"-p {host.port} {host.user}@{host.address}"

@@ -84,7 +84,7 @@ def _epoch(rank: glt.Rank, loader: Any, model: Any, optimizer: Any) -> float:  #
 
 
 def _right(rank: glt.Rank, model: Any) -> int:  # noqa: ANN401
-    """How many test nodes of this part the network gets right, from all their neighbours."""
+    """Count the test nodes of this part that the network gets right, from all their neighbours."""
     torch = rank.world.torch
     model = model.module  # without the other process: it may have another number of batches
     model.eval()
@@ -97,7 +97,7 @@ def _right(rank: glt.Rank, model: Any) -> int:  # noqa: ANN401
 
 
 def objections(figures: Sequence[dict[str, Any]], band: tuple[float, float], loss_ratio: float) -> list[str]:
-    """What speaks against a finished training, from the figures of all processes; empty: passed."""
+    """List objections to a finished training, from the figures of all processes; empty: passed."""
     found = []
     for rank, each in enumerate(figures):
         if not each["last_loss"] <= loss_ratio * each["first_loss"]:

@@ -1,4 +1,4 @@
-"""Which nodes each process works on, and batches of them with sampled neighbours: by PyG's NeighborLoader, or our own.
+"""The nodes of each process, and batches of them with sampled neighbours: by PyG's NeighborLoader, or our own.
 
 The parts of a split do not overlap. All processes have as many training nodes and therefore as many batches as each
 other: one that had a batch more would wait for ever for the gradients of the others.
@@ -92,7 +92,7 @@ class OwnLoader:
 
 
 def pyg_samples() -> bool:
-    """Whether PyG has an extension that samples neighbours."""
+    """Return whether PyG has an extension that samples neighbours."""
     from torch_geometric import typing
 
     return bool(getattr(typing, "WITH_PYG_LIB", False) or getattr(typing, "WITH_TORCH_SPARSE", False))

@@ -1,4 +1,4 @@
-"""Where a graph for several machines comes from: generated, files, or a data set of the Open Graph Benchmark (OGB).
+"""Sources of a graph for several machines: generated, files, or a data set of the Open Graph Benchmark (OGB).
 
 A file is an `.npz` with `x` [nodes, features], `edge_index` [2, edges] with both directions of an edge, and `y` [nodes]
 with classes from 0, no pickled objects; a folder has the same arrays in files `x.npy`, `edge_index.npy`, `y.npy`, which
@@ -39,12 +39,12 @@ class Split:
 
     @property
     def nodes(self) -> int:
-        """How many."""
+        """The number of nodes."""
         return len(self.y)
 
     @property
     def edges(self) -> int:
-        """How many, each direction on its own."""
+        """The number of edges, each direction on its own."""
         return int(self.edge_index.size(1))
 
 
@@ -146,7 +146,7 @@ def _roles_by_class(y: torch.Tensor, seed: int) -> dict[str, torch.Tensor]:
 
 
 def check_arrays(path: Path, x: Any, edge_index: Any, y: Any) -> None:  # noqa: ANN401  NumPy's are not imported here
-    """Whether these are a graph's. Raises Fault that names `path`."""
+    """Check that these are a graph's. Raises Fault that names `path`."""
     if x.ndim != 2 or y.shape != x.shape[:1] or edge_index.ndim != 2 or edge_index.shape[0] != 2:
         raise Fault(
             Layer.DATA,

@@ -129,7 +129,7 @@ def driver_cuda() -> str | None:
 
 
 def gpu_expected() -> bool:
-    """Whether the machine shows this process a GPU, whatever torch makes of it."""
+    """Return whether the machine shows this process a GPU, seen by torch or not."""
     if os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1", "NoDevFiles"):
         return False
     return any(re.fullmatch(r"nvidia\d+|dxg", path.name) for path in Path("/dev").iterdir())
@@ -169,7 +169,7 @@ def _no_gpu(torch: ModuleType) -> str:
 
 
 def missing_kernels(capability: tuple[int, int], built: Sequence[str]) -> str:
-    """Why code for `built` (["sm_70", "compute_90", "sm_90a"]) cannot run on a GPU of this capability; empty if it can.
+    """Explain why code for `built` (["sm_70", "compute_90", "sm_90a"]) cannot run on this GPU; empty if it can.
 
     Machine code runs on its own major version from its minor upwards, PTX (`compute_…`) on anything newer; a trailing
     `a` or `f` binds it more narrowly (CUDA C++ Programming Guide, "Application Compatibility").

@@ -34,7 +34,7 @@ SAME = 1e-6  #: relative difference of the sums of two processes' weights
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where all processes meet, and how many there are. The ports are node 0's."""
+    """The meeting point of all processes, and their number. The ports are node 0's."""
 
     nodes: int
     node_rank: int
@@ -73,7 +73,7 @@ def load_dataset(modules: tuple[ModuleType, ModuleType], folder: Path, meeting: 
 
 
 def shares(found: Partitions, role: str, meeting: Meeting) -> list[int]:
-    """How many seeds of this role each process has, by rank."""
+    """The number of seeds of this role of each process, by rank."""
     per_node = meeting.per_node
     return [len(range(local, part[role], per_node)) for part in found.parts for local in range(per_node)]
 
@@ -127,18 +127,9 @@ class Worker:
         self.glt.distributed.init_worker_group(self.place.world, self.place.rank, "graphcrate")
 
     def part(self) -> None:
-        """Wait for all, since they may still ask for neighbours, end what asks, and leave when nobody needs this one.
-
-        The process group ends with the process: destroy_process_group of torch 2.3 was seen to wait for ever.
-        """
+        """Wait for all, since they may still ask for neighbours; then this process may end, RPC and group with it."""
         self.proof.enter("parting", Layer.NETWORK)
-        self.torch.distributed.barrier()
-        # RPC has a store of its own, in rank 0's process: it would end with rank 0's RPC, where the others still read.
-        rpc = self.torch.distributed.rpc
-        held = rpc.api._get_current_rpc_agent().store if self.glt.distributed.rpc_is_initialized() else None
-        self.glt.distributed.shutdown_rpc(graceful=True)
         leaving.leave(self.store, self.place.rank, self.place.world, self.proof)
-        del held
 
     # Loaders
 

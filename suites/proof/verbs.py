@@ -59,7 +59,10 @@ def load(
 
 
 def is_defined(library: ctypes.CDLL, name: str, version: str) -> bool:
-    """Whether the loader finds a symbol in this version, as NCCL asks for it. True where no loader can tell (musl)."""
+    """Return whether the loader finds a symbol in this version, as NCCL asks for it.
+
+    True where no loader can tell (musl).
+    """
     try:
         dlvsym = ctypes.CDLL(None).dlvsym
     except AttributeError:  # glibc before 2.34 has it in a library of its own
@@ -87,7 +90,7 @@ def providers(root: Path) -> Mapping[str, list[str]]:
 
 
 def why_not(paths: list[str], dlopen: Callable[[str], ctypes.CDLL]) -> str:
-    """Why none of these libraries can be loaded; empty: one can. Loading one touches no hardware."""
+    """Explain why none of these libraries can be loaded; empty: one can. Loading one touches no hardware."""
     fault = "there is no library of it"
     for path in paths:
         try:

@@ -1,6 +1,6 @@
 """Runs a proof under a time limit and prints what came of it: one JSON object, the last line of stdout.
 
-Whatever happens in between is caught and blamed on a layer of the stack: a failed proof is a verdict, not a traceback.
+Any error in between is caught and blamed on a layer of the stack: a failed proof is a verdict, not a traceback.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GRACE_SECONDS = 5.0  #: after the limit, for a hang that keeps Python's own thre
 
 
 class Layer(str, Enum):  # StrEnum came with Python 3.11
-    """Who is to blame."""
+    """The layer to blame."""
 
     DRIVER = "driver"
     CUDA = "CUDA library"
@@ -167,7 +167,7 @@ class Proof:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  whatever a verdict has
-    """The same with the numbers that JSON has not, NaN and the infinities, as words."""
+    """The same with the numbers that JSON lacks, NaN and the infinities, as words."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):

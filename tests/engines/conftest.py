@@ -16,7 +16,7 @@ import bcrypt
 import msgspec
 import pytest
 
-from graphcrate.host.cache import Cache
+from graphcrate.host.disk.cache import Cache
 from graphcrate.inputs.bases import Base as PreparedBase
 from graphcrate.inputs.bases import debian
 from graphcrate.model.lock import DebianBase, encode
@@ -25,6 +25,7 @@ from tests.conftest import IN_CI, PREPARED, program
 from tests.engines.daemons import registry_server, shared_docker, shared_podman
 from tests.engines.debian import make_base, pack_layout
 from tests.engines.pushing import GRANTED, LOGIN
+from tests.engines.pyxis_site import pyxis_site as start_pyxis_site
 from tests.engines.shared import Shared, locked
 from tests.engines.slurm_cluster import Cluster, slurm_cluster
 from tests.engines.token_server import TokenServer
@@ -62,7 +63,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """Enter the folder that the workers share before any test runs: whoever stops a daemon knows who may need it."""
+    """Enter the workers' shared folder before any test runs: a worker that stops a daemon knows who may need it."""
     if any("shared" in item.fixturenames for item in session.items):
         _remove_abandoned()
         run = getattr(session.config, "workerinput", {}).get("testrunuid") or secrets.token_hex(4)
@@ -74,7 +75,7 @@ def pytest_collection_finish(session):
 
 @pytest.fixture(scope="session")
 def shared(request):
-    """What all workers of this run share. Other users can enter its folder (pytest's own are closed to them)."""
+    """The folder that all workers of this run share. Other users can enter it (pytest's own are closed to them)."""
     return request.config.stash[SHARED]
 
 
@@ -85,7 +86,7 @@ def pytest_sessionfinish(session):
 
 
 def _remove_abandoned():
-    """What killed runs left: tens of gigabytes each."""
+    """Remove the leftovers of killed runs: tens of gigabytes each."""
     for folder in Path(tempfile.gettempdir()).glob(f"{GROUND}*"):
         with contextlib.suppress(FileNotFoundError, BlockingIOError):  # removed by, or in use by, another run
             if folder.stat().st_uid != os.geteuid() or time.time() - folder.stat().st_mtime < JUST_MADE:
@@ -185,6 +186,7 @@ class Bookworm:
 def bookworm(shared):
     """The base of a small stack, from the archives that this machine knows. Other tests must not change it."""
     cache = Cache(shared.folder / "bookworm")
+    cache.root.chmod(0o755)  # plain users install its packages, too
     there = place(cache, os.environ)
 
     def make():
@@ -207,7 +209,7 @@ class Base:
 
 @pytest.fixture(scope="session")
 def debian_base(shared):
-    """What builds of real engines start from where no registry can be reached."""
+    """The base of real engines' builds where no registry can be reached."""
     base = Base(shared.folder / "base" / "files.tar", shared.folder / "base" / "oci")
 
     def make():
@@ -265,7 +267,7 @@ def authority(own):
 
 @pytest.fixture(scope="session")
 def basic_registry(own):
-    """Address of a registry that wants `pushing.LOGIN` by Basic. For `engine("docker-registry")`."""
+    """Address of a registry that requires `pushing.LOGIN` by Basic. For `engine("docker-registry")`."""
     folder = own / "basic-registry"
     folder.mkdir()
     hashed = bcrypt.hashpw(LOGIN.password.encode(), bcrypt.gensalt(4)).decode()
@@ -335,6 +337,18 @@ def plain_user():
 def as_user(user, *command):
     """A command that runs as this user, by whom the folder `HOME` is named."""
     return [program("setpriv"), f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *command]
+
+
+@pytest.fixture
+def pyxis_site(own, plain_user):
+    """A cluster with the real pyxis on two hosts, which a plain user logs in to. For `engine("pyxis", "two hosts")`."""
+    folder = own / "pyxis"
+    own.chmod(0o755)
+    subprocess.run(["usermod", "--password", "*", plain_user.pw_name], check=True)  # else sshd calls it locked
+    for name in ("hosts", "site"):
+        (folder / name).mkdir(parents=True)
+    with two_hosts(folder / "hosts", plain_user) as hosts, start_pyxis_site(folder / "site", hosts) as site:
+        yield site
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ _given = set()
 
 
 def free_ports(count):
-    """Ports that nobody listens on, each given once: for programs that are told a number and take it seconds later."""
+    """Unused ports, each given once: for programs that are told a number and take it seconds later."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
     first = FIRST_PORT + PORTS_EACH * worker
     free = (port for port in random.sample(range(first, first + PORTS_EACH), PORTS_EACH) if _is_free(port))
@@ -105,7 +105,7 @@ def stop(process):
 
 @contextlib.contextmanager
 def registry_server(folder, *, auth=None, tls=None):
-    """Address (host:port) of a registry on this machine's loopback; its images lie below `folder`, which is made.
+    """Address (host:port) of a registry on this machine's loopback; its images are below `folder`, which is made.
 
     `auth`: that part of its settings. `tls`: (certificate, key), else it speaks without.
     """
@@ -128,7 +128,7 @@ def registry_server(folder, *, auth=None, tls=None):
 
 
 def listens(port):
-    """Whether something takes connections there."""
+    """Return whether something takes connections there."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
         return True
     return False

@@ -16,6 +16,7 @@ import socket
 import stat
 import struct
 import sys
+import threading
 
 libc = ctypes.CDLL(None, use_errno=True)
 X86 = platform.machine() == "x86_64"
@@ -330,6 +331,45 @@ attempt("the kernel's log", "addresses and names")(
 )
 
 
+# --- what is mounted below the folder that it is given ----------------------------------------------------------------
+def below(path):
+    """The host's file systems as they come along with the folder; none where the step has no folder."""
+    return os.path.join(FACTS["folder"] or "/nowhere", path)
+
+
+def listed(path):
+    """Return how many entries a folder has; raise OSError for none."""
+    if names := os.listdir(path):
+        return f"{len(names)} entries"
+    raise OSError(errno.ENOENT, "empty")
+
+
+def setting(path):
+    """Read a setting and write it again; a covered one is empty."""
+    with open(path) as stream:
+        if not stream.read():
+            empty()
+    return rewrite(path)
+
+
+for name, wish, function in (
+    ("proc/sys", "the host's settings", lambda: rewrite(below("proc/sys/vm/swappiness"))),
+    ("proc/PID", "names and arguments of the host's processes", lambda: listed(below("proc/1"))),
+    ("proc/sysrq-trigger", "a crash of the host", lambda: only_open(below("proc/sysrq-trigger"))),
+    ("proc, deeper", "the same", lambda: rewrite(below("a b/deep/proc/sys/vm/swappiness"))),
+    ("sys", "settings of the host", lambda: listed(below("sys"))),
+    ("cgroup", "release_agent", lambda: listed(below("cgroup"))),
+    ("devtmpfs", "the host's devices", lambda: listed(below("dev"))),
+    ("devpts", "others' terminals", lambda: listed(below("pts"))),
+    ("mqueue", "others' messages", lambda: listed(below("mqueue"))),
+    ("securityfs", "the host's policies", lambda: listed(below("security"))),
+    ("tracefs", "what others run", lambda: listed(below("tracing"))),
+    ("debugfs", "the kernel's insides", lambda: listed(below("debug"))),
+    ("a file of proc", "a setting of the host", lambda: setting(below("swappiness"))),
+):
+    attempt(f"mounted below: {name}", wish)(function)
+
+
 # --- processes -------------------------------------------------------------------------------------------------------
 @attempt("processes outside", "their names and arguments")
 def processes():
@@ -434,7 +474,7 @@ def setns():
 
 
 def in_child(function):
-    """What a function does in a process of its own."""
+    """Run a function in a process of its own."""
     read, write = os.pipe()
     if (pid := os.fork()) == 0:
         try:
@@ -457,6 +497,191 @@ def set_user_id():
         pass
     os.chmod("/tmp/program", 0o4755)
     return "made" if os.stat("/tmp/program").st_mode & stat.S_ISUID else None
+
+
+# Set-group-ID: as that, of any group where root runs it. Folders may have it; files get it by no call.
+GROUP_ID = 0o2755
+
+
+def shared_group(set_mode, name="/tmp/group-program"):
+    """A file, what sets its mode, and whether it got the bit."""
+    with open(name, "w"):
+        pass
+    try:
+        set_mode(name)
+        return "made" if os.stat(name).st_mode & stat.S_ISGID else None
+    finally:
+        os.unlink(name)
+
+
+def by_descriptor(set_mode, flags=os.O_RDONLY):
+    def use(name):
+        place = os.open(name, flags)
+        try:
+            set_mode(place)
+        finally:
+            os.close(place)
+
+    return lambda: shared_group(use)
+
+
+def by_new_file(make):
+    """Return a new file's mode, by a call that makes one."""
+    name = "/tmp/new-group-program"
+    try:
+        make(name.encode())
+        return "made" if os.stat(name).st_mode & stat.S_ISGID else None
+    finally:
+        if os.path.lexists(name):
+            os.unlink(name)
+
+
+def by_link(name):
+    os.symlink(name, "/tmp/group-link")
+    try:
+        os.chmod("/tmp/group-link", GROUP_ID)
+    finally:
+        os.unlink("/tmp/group-link")
+
+
+def by_working_folder(name):
+    """By a name that means another file in another working folder."""
+    before = os.getcwd()
+    os.chdir(os.path.dirname(name))
+    try:
+        os.chmod(os.path.basename(name), GROUP_ID)
+    finally:
+        os.chdir(before)
+
+
+def by_swap(name):
+    """By a path that is a folder's and a file's by turns: who looks at it and then goes by the path sets the file's."""
+    folder, link, running = "/tmp/group-folder", "/tmp/group-swap", [True]
+    os.mkdir(folder)
+    os.symlink(folder, link)
+
+    def swap():
+        while running:
+            for target in (name, folder):
+                os.symlink(target, link + "~")
+                os.rename(link + "~", link)
+
+    other = threading.Thread(target=swap)
+    other.start()
+    try:
+        for _ in range(2000):
+            try:
+                os.chmod(link, GROUP_ID)
+            except PermissionError:
+                continue
+            if os.stat(name).st_mode & stat.S_ISGID:
+                return
+        raise OSError(errno.EPERM, "never")
+    finally:
+        running.clear()
+        other.join()
+        os.unlink(link)
+        os.rmdir(folder)
+
+
+def by_memory(name):
+    """By a path that another thread writes over while the call is on its way."""
+    folder, running = "/tmp/group-folder", [True]
+    paths = [os.path.join(folder, ".").encode(), name.encode()]
+    memory = ctypes.create_string_buffer(64)
+    os.mkdir(folder)
+
+    def write():
+        while running:
+            for path in paths:
+                memory.value = path
+
+    other = threading.Thread(target=write)
+    other.start()
+    try:
+        for _ in range(2000):
+            libc.chmod(memory, GROUP_ID)
+            if os.stat(name).st_mode & stat.S_ISGID:
+                return
+        raise OSError(errno.EPERM, "never")
+    finally:
+        running.clear()
+        other.join()
+        os.rmdir(folder)
+
+
+def at(name):
+    place = os.open(os.path.dirname(name), os.O_RDONLY)
+    try:
+        os.chmod(os.path.basename(name), GROUP_ID, dir_fd=place)
+    finally:
+        os.close(place)
+
+
+def fchmodat2(name, flags=0):
+    number = ctypes.c_long(452)
+    checked(libc.syscall(number, -100, name.encode(), GROUP_ID, flags))
+
+
+def empty_path(place):
+    checked(libc.syscall(ctypes.c_long(452), place, b"", GROUP_ID, 0x1000))
+
+
+GROUP_WISH = "the rights of a group for whoever starts it outside"
+for name, function in (
+    ("chmod", lambda: shared_group(lambda path: os.chmod(path, GROUP_ID))),
+    ("chmod, mode 6755", lambda: shared_group(lambda path: os.chmod(path, 0o6755))),
+    ("chmod, without x", lambda: shared_group(lambda path: os.chmod(path, 0o2644))),
+    ("chmod of a link", lambda: shared_group(by_link)),
+    ("chmod of a name", lambda: shared_group(by_working_folder)),
+    ("chmod of /proc/self/fd", by_descriptor(lambda place: os.chmod(f"/proc/self/fd/{place}", GROUP_ID))),
+    ("chmod of /proc/thread-self/fd", by_descriptor(lambda place: os.chmod(f"/proc/thread-self/fd/{place}", GROUP_ID))),
+    ("chmod of /dev/fd", by_descriptor(lambda place: os.chmod(f"/dev/fd/{place}", GROUP_ID))),
+    ("chmod of a path that is swapped", lambda: shared_group(by_swap)),
+    ("chmod of a path in memory that changes", lambda: shared_group(by_memory)),
+    ("fchmod", by_descriptor(lambda place: os.fchmod(place, GROUP_ID))),
+    ("fchmod of O_PATH", by_descriptor(lambda place: os.fchmod(place, GROUP_ID), os.O_PATH)),
+    ("fchmodat", lambda: shared_group(at)),
+    ("fchmodat2", lambda: shared_group(fchmodat2)),
+    ("fchmodat2, no links", lambda: shared_group(lambda path: fchmodat2(path, 0x100))),
+    ("fchmodat2, empty path", by_descriptor(empty_path)),
+    ("open", lambda: by_new_file(lambda path: os.close(checked(libc.open(path, os.O_CREAT | os.O_RDWR, GROUP_ID))))),
+    ("creat", lambda: by_new_file(lambda path: os.close(checked(libc.creat(path, GROUP_ID))))),
+    ("openat", lambda: by_new_file(lambda path: os.close(os.open(path, os.O_CREAT | os.O_RDWR, GROUP_ID)))),
+    ("openat2", lambda: by_new_file(openat2)),
+    ("mknod", lambda: by_new_file(lambda path: os.mknod(path, stat.S_IFREG | GROUP_ID))),
+    ("in a folder of a group", lambda: in_group_folder()),
+):
+    attempt(f"set-group-ID: {name}", GROUP_WISH)(function)
+
+
+def openat2(name):
+    how = struct.pack("=QQQ", os.O_CREAT | os.O_RDWR, GROUP_ID, 0)
+    os.close(checked(libc.syscall(ctypes.c_long(437), -100, name, how, len(how))))
+
+
+def in_group_folder():
+    """By a folder that hands its group on, and with all rights to take one's own file there."""
+    os.mkdir("/tmp/of-a-group")
+    try:
+        try:
+            os.chmod("/tmp/of-a-group", 0o2777)
+        except OSError:  # a kernel without seccomp_unotify
+            pass
+        return by_new_file_in("/tmp/of-a-group/program")
+    finally:
+        if os.path.lexists("/tmp/of-a-group/program"):
+            os.unlink("/tmp/of-a-group/program")
+        os.rmdir("/tmp/of-a-group")
+
+
+def by_new_file_in(name):
+    with open(name, "w"):
+        pass
+    os.chmod(name, 0o755)
+    if os.stat(name).st_mode & stat.S_ISGID:
+        return "made"
+    raise OSError(errno.EPERM, "a file without it")
 
 
 @attempt("new privileges", "those of set-user-ID programs inside")

@@ -1,7 +1,7 @@
 """Between a client and a real registry: an HTTP server on loopback that fails as registries and their proxies do.
 
 It takes each body whole before it passes it on, as nginx does by default. Which request fails is decided by a
-function of what is asked and how often it was asked before, so one seed gives the same faults whatever the threads do.
+function of what is asked and how often it was asked before, so one seed gives the same faults in any order of threads.
 """
 
 import collections
@@ -142,7 +142,7 @@ class _Between(Answers):
         return bytes(body)
 
     def pass_on(self, body):
-        """What the registry says to this request: (status, headers, content)."""
+        """The registry's answer to this request: (status, headers, content)."""
         headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP}
         connection = http.client.HTTPConnection(self.proxy.upstream, timeout=60)
         with contextlib.closing(connection):
@@ -203,7 +203,7 @@ def carry(receive, sink):
 
 @contextlib.contextmanager
 def tunnel(target):
-    """An HTTP proxy that takes every CONNECT to `target` (host:port), whatever name is asked for; its address."""
+    """The address of an HTTP proxy that takes a CONNECT to any name to `target` (host:port)."""
     proxy = Loopback().start(_Tunnel, target=target)
     try:
         yield f"http://{proxy.address}"

@@ -71,7 +71,7 @@ def verdicts(output):
 
 
 def passed(told, **metrics):
-    """Whether both nodes of a training passed, with these figures."""
+    """Return whether both nodes of a training passed, with these figures."""
     assert [one["status"] for one in told] == ["passed"] * 2
     assert all(one["metrics"].items() >= metrics.items() for one in told)
 
@@ -143,12 +143,21 @@ def type_on_one_machine(folder, environment):
 
 def type_under_slurm(folder, environment):
     """Type "Train under Slurm", with a cluster of two nodes in the environment."""
-    ((command,),) = blocks(GLT, "Train under Slurm")
+    (command,), _ = blocks(GLT, "Train under Slurm")
     passed(verdicts(Typist(folder, environment, CHANGES).type(command)), nodes=2)
 
 
+def type_under_pyxis(site, folder):
+    """Type the same for pyxis, where a site's person is, in a folder that has `glt.sqsh`; what it prints."""
+    _, (command,) = blocks(GLT, "Train under Slurm")
+    there = f"NVIDIA_VISIBLE_DEVICES=void {shlex.join(site.hosts.prefix)} srun "
+    said = Typist(folder, site.environment, CHANGES).type(command, ("srun ", there))
+    passed(verdicts(said), nodes=2)
+    return said
+
+
 def type_dlc_jobs(hosts, folder, environment):
-    """What examples/pai/train.json runs, on two hosts with the variables of DLC."""
+    """Run what examples/pai/train.json does, on two hosts with the variables of DLC."""
     request = json.loads((ROOT / "examples" / "pai" / "train.json").read_text())
     command = request["UserCommand"].replace("/mnt/data", f"{folder}/data")
     given = f"export MASTER_ADDR={hosts.addresses[0]} MASTER_PORT=23456 WORLD_SIZE=2"
@@ -157,13 +166,13 @@ def type_dlc_jobs(hosts, folder, environment):
     passed(train_on_hosts(hosts, folder, environment, nodes))
 
 
-def type_launching(hosts, folder, environment):
-    """Type "Train over ssh" where the person is."""
+def type_launching(hosts, folder, environment, login="root"):
+    """Type "Train over ssh" where the person is; `login`: the person's name. What it prints."""
     (write,), (launch,) = blocks(GLT, "Train over ssh")
     changes = [
         ("10.0.0.1", hosts.addresses[0]),
         ("10.0.0.2", hosts.addresses[1]),
-        ("usernames: ann", f"usernames: root\narguments: {shlex.quote(SMALL)}"),
+        ("usernames: ann", f"usernames: {login}\narguments: {shlex.quote(SMALL)}"),
         ("/data/ann", str(folder)),
         ("--epochs=10 --batch_size=2048", "--epochs=2 --batch_size=64"),
     ]
@@ -171,9 +180,11 @@ def type_launching(hosts, folder, environment):
     user.type(write)
     prefix = shlex.join([*map(str, hosts.prefix), ""]).removesuffix("''")
     there = f"{prefix}singularity exec --home {hosts.home} --bind {folder}"  # Singularity takes no HOME
-    told = verdicts(user.type(launch, ("singularity exec", there)))[-1]
+    said = user.type(launch, ("singularity exec", there))
+    told = verdicts(said)[-1]
     assert (told["status"], told["metrics"]["hosts"]) == ("passed", 2)
     assert "Epoch: 002" in (folder / "logs" / "first" / "0.log").read_text()
+    return said
 
 
 def type_notebook(folder, environment):

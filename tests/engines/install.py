@@ -54,7 +54,7 @@ def packages_of(programs: Mapping[str, str]) -> list[str]:
 
 
 def find(program: str) -> str | None:
-    """Where a program lies. A plain user's PATH often lacks the system's folders."""
+    """Return a program's path. A plain user's PATH often lacks the system's folders."""
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
 
 
@@ -98,7 +98,7 @@ def prepare_clients() -> None:
 
 
 def offered_by_apt(package: str) -> bool:
-    """Whether the machine's own sources have it."""
+    """Return whether the machine's own sources have it."""
     found = re.search(r"Candidate: (\S+)", quiet(["apt-cache", "policy", package]).stdout)
     return found is not None and found[1] != "(none)"
 
@@ -212,7 +212,7 @@ def libraries_of(stanzas: str) -> list[str]:
 
 
 def arrange_apptainer(files: Path, target: Path, prefix: Path) -> None:
-    """Put the packages' files where Apptainer finds them when it does not lie in /usr, with libraries of their own.
+    """Put the packages' files where Apptainer finds them when it is not in /usr, with libraries of their own.
 
     It takes the folder over `bin` for the place of all else, and the starter takes the one four steps up for it;
     Debian has the starter a step deeper, so it moves, and a link leads there from where the program looks.
@@ -253,7 +253,7 @@ def use_libraries(program: Path, prefix: Path) -> None:
 
 
 def adapt(configuration: Path) -> None:
-    """Where this machine denies root a capability, Apptainer may not ask for all of them, or nothing starts."""
+    """Keep Apptainer from asking for a capability that this machine denies root: nothing would start."""
     held = re.search(r"^CapPrm:\s*(\S+)", Path("/proc/self/status").read_text(), re.MULTILINE)
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
     if held is not None and int(held[1], 16) != (2 << last) - 1:
@@ -275,7 +275,7 @@ def allow_fakeroot(kind: str) -> None:
 
 
 def free_range(text: str) -> int | None:
-    """Where a new range may begin in /etc/subuid; None where root has one already."""
+    """The start of a new range in /etc/subuid; None where root has one already."""
     entries = [line.split(":") for line in text.splitlines() if line.count(":") == 2]
     if any(owner in ("root", "0") for owner, _, _ in entries):
         return None

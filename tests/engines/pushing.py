@@ -1,10 +1,10 @@
-"""What tests of pushing share: a login of canaries, an image of random bytes, a push without pauses, a check."""
+"""Parts that tests of pushing share: a login of canaries, an image of random bytes, a push without pauses, a check."""
 
 import random
 
 import pytest
 
-from graphcrate.host.http import Client
+from graphcrate.host.net.http import Client
 from graphcrate.host.progress import Progress
 from graphcrate.oci import push, reference, spec, upload
 from graphcrate.oci.credentials import Credential

@@ -1,4 +1,4 @@
-"""What takes minutes to make, once for all of pytest's workers: the first that asks makes it, the others wait."""
+"""Things that take minutes to make, once for all of pytest's workers: the first that asks makes it, the others wait."""
 
 import contextlib
 import fcntl
@@ -11,7 +11,7 @@ from filelock import FileLock
 class Shared:
     """A folder of one run of the tests, which all its workers share.
 
-    Whoever starts a daemon keeps it until the last worker has ended: `close` waits for that.
+    The worker that starts a daemon keeps it until the last one has ended: `close` waits for that.
     """
 
     def __init__(self, folder):
@@ -42,7 +42,7 @@ class Shared:
 
     @contextlib.contextmanager
     def turn(self, name, *, alone=False):
-        """Hold a lock on something shared. `alone`: nobody else uses it meanwhile."""
+        """Hold a lock on something shared. `alone`: no other worker uses it meanwhile."""
         with locked(self.folder / f"{name}.turn", fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
             yield
 

@@ -1,5 +1,7 @@
 """A Slurm of the tests' own: two nodes with cores and GPUs that they only claim to have, two partitions that work, and
 one that never starts anything. The machine's own Slurm and munge, if it has any, stay untouched.
+
+The nodes are two daemons on loopback, or `Ground` says where else they are: hosts with an address each.
 """
 
 import contextlib
@@ -8,7 +10,7 @@ import shlex
 import shutil
 import socket
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conftest import program
@@ -17,13 +19,12 @@ from tests.engines.workplace import call, until
 
 CONFIGURATION = """\
 ClusterName=graphcrate
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({control})
 SlurmctldPort={ports[0]}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge/socket
-CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
 TmpFS={folder}/tmp/%n
@@ -43,12 +44,14 @@ MpiDefault=none
 GresTypes=gpu
 ReturnToService=2
 SlurmdParameters=config_overrides
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=64 Gres=gpu:4 State=UNKNOWN
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=64 Gres=gpu:4 State=UNKNOWN
+NodeName=n1 NodeHostname={host} NodeAddr={nodes[0]} Port={ports[1]} CPUs=64 Gres=gpu:4 State=UNKNOWN
+NodeName=n2 NodeHostname={host} NodeAddr={nodes[1]} Port={ports[2]} CPUs=64 Gres=gpu:4 State=UNKNOWN
 PartitionName=dgx2 Nodes=n[1-2] Default=YES MaxTime=INFINITE OverSubscribe=YES State=UP
 PartitionName=a100 Nodes=n[1-2] MaxTime=INFINITE OverSubscribe=YES State=UP
 PartitionName=closed Nodes=n[1-2] MaxTime=INFINITE OverSubscribe=YES State=DOWN
 """
+#: on one machine, loopback alone
+LOOPBACK = "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n"
 CGROUPS = """\
 CgroupPlugin=cgroup/v1
 CgroupAutomount=no
@@ -59,18 +62,36 @@ ConstrainRAMSpace=no
 
 
 @dataclass(frozen=True)
+class Ground:
+    """The daemons' places: their addresses, and the words before each one's command that start it there.
+
+    `settings`: more lines of slurm.conf; `environment`: more variables of the daemons; `mounts`: pairs of a folder of
+    the node, made below the cluster's (`{node}` stands for its name), and where the node has it.
+    """
+
+    control: str = "127.0.0.1"
+    nodes: tuple = ("127.0.0.1", "127.0.0.1")
+    at_control: tuple = ()
+    at_nodes: tuple = ((), ())
+    settings: str = LOOPBACK
+    environment: dict = field(default_factory=dict)
+    mounts: tuple = ()
+
+
+@dataclass(frozen=True)
 class Cluster:
-    """A cluster that answers. `environment`: what its commands need to find it."""
+    """A cluster that answers. `environment`: what its commands need to find it; `there`: what goes before them."""
 
     folder: Path
     environment: dict
+    there: tuple = ()
 
     def ask(self, *command):
-        """What one of Slurm's commands prints."""
-        return call(*command, environment={**os.environ, **self.environment}, timeout=60)
+        """The output of one of Slurm's commands."""
+        return call(*self.there, *command, environment={**os.environ, **self.environment}, timeout=60)
 
     def is_idle(self):
-        """Whether all nodes wait for work."""
+        """Return whether all nodes wait for work."""
         return set(self.ask("sinfo", "--noheader", "--Node", "--format=%t").split()) == {"idle"}
 
     def jobs(self):
@@ -79,7 +100,7 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def slurm_cluster(folder):
+def slurm_cluster(folder, ground=Ground()):
     """Start munge, the controller and the nodes' daemons with all their files in `folder`; stop them at the end.
 
     Gives the `Cluster`'s environment.
@@ -87,18 +108,21 @@ def slurm_cluster(folder):
     host = socket.gethostname().partition(".")[0]
     for name in ("state", "spool", "munge", "tmp/n1", "tmp/n2"):
         (folder / name).mkdir(parents=True)
-    (folder / "slurm.conf").write_text(CONFIGURATION.format(host=host, folder=folder, ports=free_ports(3)))
+    places = {"host": host, "folder": folder, "control": ground.control, "nodes": ground.nodes}
+    (folder / "slurm.conf").write_text(CONFIGURATION.format(**places, ports=free_ports(3)) + ground.settings)
     (folder / "cgroup.conf").write_text(CGROUPS)
-    (folder / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 n1 n2\n")
+    names = "".join(f"{address} n{number}\n" for number, address in enumerate(ground.nodes, 1))
+    (folder / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n{names}")
     # Slurm wants a device file for each GPU, and does nothing with it here
     (folder / "gres.conf").write_text(
         "".join(f"Name=gpu File=/dev/{name}\n" for name in ("null", "zero", "full", "random"))
     )
-    cluster = Cluster(folder, {"SLURM_CONF": str(folder / "slurm.conf")})
+    cluster = Cluster(folder, {"SLURM_CONF": str(folder / "slurm.conf")}, ground.at_control)
     with contextlib.ExitStack() as stack:
         stack.callback(stop, _munge(folder / "munge"))
-        for command in (["slurmctld", "-D"], ["slurmd", "-D", "-N", "n1"], ["slurmd", "-D", "-N", "n2"]):
-            stack.callback(stop, _daemon(command, cluster))
+        stack.callback(stop, _daemon(["slurmctld", "-D"], cluster, ground, ground.at_control))
+        for number, there in enumerate(ground.at_nodes, 1):
+            stack.callback(stop, _daemon(["slurmd", "-D", "-N", f"n{number}"], cluster, ground, there))
         stack.callback(_cancel_all, cluster)
         with log_of(folder):
             until(lambda: _answered(cluster.is_idle), 60)
@@ -106,7 +130,7 @@ def slurm_cluster(folder):
 
 
 def _munge(folder):
-    """munged with a key of its own. It insists on folders that nobody else may write to."""
+    """munged with a key of its own. It insists on folders that no other user may write to."""
     (folder / "key").write_bytes(os.urandom(128))
     (folder / "key").chmod(0o400)
     for path in (folder, folder / "key"):
@@ -121,21 +145,30 @@ def _munge(folder):
     return process
 
 
-def _daemon(command, cluster):
+def _daemon(command, cluster, ground, there):
+    name = command[-1]
     with (cluster.folder / f"{'-'.join(command)}.out").open("w") as log:
         # on a cluster nodes know each other by name: what runs on them sees these names too
-        names = f'mount --bind {shlex.quote(str(cluster.folder / "hosts"))} /etc/hosts && exec "$@"'
-        inside = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", names, "sh"]
+        steps = [f"mount --bind {shlex.quote(str(cluster.folder / 'hosts'))} /etc/hosts"]
+        for source, target in ground.mounts if "slurmd" in command else ():
+            path = cluster.folder / source.format(node=name)
+            path.mkdir(parents=True, exist_ok=True)
+            path.chmod(0o1777)
+            Path(target).mkdir(parents=True, exist_ok=True)
+            steps.append(f"mount --bind {shlex.quote(str(path))} {target}")
+        if there and "slurmd" in command:
+            steps.append(f"hostname {name}")
+        steps.append('exec "$@"')
+        inside = [*there, "unshare", "--mount", "--uts", "--propagation", "slave", "sh", "-c", " && ".join(steps), "sh"]
         command = [*inside, "setpriv", "--pdeathsig", "TERM", program(command[0]), *command[1:]]
         # a session of its own: it starts jobs, which must not get an interrupt meant for the tests
-        return subprocess.Popen(
-            command, env={**os.environ, **cluster.environment}, stdout=log, stderr=log, start_new_session=True
-        )
+        environment = {**os.environ, **cluster.environment, **ground.environment}
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
 
 def _cancel_all(cluster):
     with contextlib.suppress(AssertionError):
-        cluster.ask("scancel", "--user", "root")
+        cluster.ask("scancel", *cluster.jobs())
         until(lambda: not cluster.jobs(), 60)
 
 

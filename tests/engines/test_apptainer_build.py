@@ -7,17 +7,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from graphcrate.artifacts.formats import sif
 from graphcrate.engines import apptainer
-from graphcrate.host import apptainer_client, settings
-from graphcrate.host.cache import Cache
-from graphcrate.host.sandbox import Bind, Exec
+from graphcrate.host import settings
+from graphcrate.host.engines import apptainer_client
+from graphcrate.host.sandbox.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
+from sifsquash import sif
 from tests.conftest import ROOT
 from tests.engines import tiny
 from tests.engines.workplace import call, running, until
@@ -89,7 +90,7 @@ def unpacked(path, folder):
 
 
 def left_over(cache, folder):
-    """What a build that ended must not leave."""
+    """Leftovers that no ended build may leave."""
     return [*(cache.root / "apptainer" / "build").glob("*"), *folder.glob(".*.part-*"), *folder.glob(".*.sif*")]
 
 
@@ -241,9 +242,10 @@ def test_the_host_is_out_of_reach_but_for_binds(image, cache, tmp_path):
 BY_A_USER = """
 import os, sys
 from graphcrate.engines import apptainer
-from graphcrate.host import apptainer_client, settings
-from graphcrate.host.cache import Cache
-from graphcrate.host.sandbox import Exec
+from graphcrate.host.engines import apptainer_client
+from graphcrate.host import settings
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.sandbox.sandbox import Exec
 from graphcrate.model.report import Artifact
 from pathlib import Path
 from tests.engines import tiny
@@ -275,4 +277,4 @@ def test_a_plain_user_runs_and_builds_it_too(image, scratch, plain_user):
     made = scratch / "graphcrate-test.sif"
     assert reference == str(made)
     assert made.stat().st_uid == (scratch / "cache").stat().st_uid == plain_user.pw_uid
-    assert left_over(Cache(scratch / "cache"), scratch) == []
+    assert left_over(SimpleNamespace(root=scratch / "cache"), scratch) == []

@@ -13,15 +13,14 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.artifacts.formats import elf
-from graphcrate.compat import compilers
-from graphcrate.compat.compilers import variables
-from graphcrate.compat.planning import compile_steps
-from graphcrate.compat.request import SourceOptions
-from graphcrate.host.emulation import REGISTERED, Emulator, is_native
-from graphcrate.host.hashing import sha256_of
-from graphcrate.host.sandbox import Bind, Exec, run_in
-from graphcrate.host.steps import Step
+from graphcrate.compat.facts import compilers
+from graphcrate.compat.facts.compilers import variables
+from graphcrate.compat.plan.planning import compile_steps
+from graphcrate.compat.variants.request import SourceOptions
+from graphcrate.host.disk.hashing import sha256_of
+from graphcrate.host.sandbox.emulation import REGISTERED, Emulator, is_native
+from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.bases.archive import SuiteArchive
@@ -33,11 +32,12 @@ from graphcrate.inputs.extensions.worker import seeded
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.plan import CUDA_HOME
 from graphcrate.model.platform import ARM64
-from graphcrate.resolve.base import compiler_spec, prepare_base
-from graphcrate.resolve.extensions import lock_cross
-from graphcrate.resolve.fetch import fetch
+from graphcrate.resolve.sources.fetch import fetch
+from graphcrate.resolve.stack.base import compiler_spec, prepare_base
+from graphcrate.resolve.stack.extensions import lock_cross
 from tests import ROOT
 from tests.made import RECIPES, place
+from treeaudit import elf
 
 KERNEL = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
 pytestmark = [
@@ -50,7 +50,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory):
-    from graphcrate.host.cache import Cache
+    from graphcrate.host.disk.cache import Cache
 
     ctx = place(Cache(tmp_path_factory.mktemp("cache")), os.environ)
     return prepare_emulator(ARM64, ctx)
@@ -59,7 +59,7 @@ def emulator(tmp_path_factory):
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """A root file system with one static program of arm64."""
-    from graphcrate.host.cache import Cache
+    from graphcrate.host.disk.cache import Cache
 
     folder = tmp_path_factory.mktemp("root")
     ctx = place(Cache(tmp_path_factory.mktemp("cache")), os.environ)
@@ -122,8 +122,8 @@ int main() { utsname name; uname(&name); std::printf("made for %s: %d\\n", name.
 
 @pytest.fixture(scope="module")
 def crossed(tmp_path_factory, emulator, root):
-    """Where extensions for arm64 are compiled, with the root of busybox in place of an image's base."""
-    from graphcrate.host.cache import Cache
+    """The sandbox that compiles extensions for arm64, with the root of busybox in place of an image's base."""
+    from graphcrate.host.disk.cache import Cache
 
     folder = tmp_path_factory.mktemp("cross")
     ctx = place(Cache(tmp_path_factory.mktemp("cache")), os.environ)
@@ -173,14 +173,15 @@ static void (*volatile keep)(float *) = call;
 @pytest.fixture(scope="module")
 def nvcc(tmp_path_factory):
     """The toolkit of the committed lock that compiles for arm64."""
-    from graphcrate.host.cache import Cache
+    from graphcrate.host.disk.cache import Cache
 
     ctx = place(Cache(tmp_path_factory.mktemp("cache")), os.environ)
     lock = decode_lock((ROOT / "images/pyg/cu132/arm64/pypi.lock.json").read_bytes())
     (step,) = compile_steps(lock)
     smaller = msgspec.structs.replace(lock, packages=())
     files = fetch(smaller, SourceOptions(), ctx, compilation=True)
-    made = toolkits.prepare(step.compilation.toolkit, files, prepare_base(ctx, step.compilation.base).rootfs, ctx)
+    base = prepare_base(ctx, step.compilation.base)
+    made = toolkits.prepare(step.compilation.toolkit, files, base.rootfs, ctx, base=base.identity)
     return made, variables(step.compilation)
 
 

@@ -1,16 +1,16 @@
-"""What installs a Debian base, with a dpkg that fails at one of its steps: no such base is kept."""
+"""The script that installs a Debian base, with a dpkg that fails at one of its steps: no such base is kept."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from graphcrate.host.sandbox import Exec, run_in
+from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.inputs.bases import install
 from graphcrate.model.errors import BuildError
 from tests.engines import tiny
+from tests.unit.inputs.test_debian import deb
 from tests.unit.tars import file
-from tests.unit.test_debian import deb
 
 pytestmark = pytest.mark.engine("sh", "ldd", "user namespaces")
 

@@ -1,4 +1,4 @@
-"""What `check` finds in images that real programs made: ours in each form, and somebody's broken one."""
+"""Findings of `check` in images that real programs made: ours in each form, and a broken one."""
 
 import json
 

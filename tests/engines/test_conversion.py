@@ -10,13 +10,12 @@ import pytest
 
 from graphcrate.artifacts import convert
 from graphcrate.artifacts.convert import ConvertRequest
-from graphcrate.artifacts.formats import runtime_files, sif
+from graphcrate.artifacts.formats import runtime_files
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.tree import opening
 from graphcrate.artifacts.tree.compare import ALLOWANCES
-from graphcrate.host.http import Client
+from graphcrate.host.net.http import Client
 from graphcrate.host.progress import Progress
-from graphcrate.model.compression import Compression
 from graphcrate.model.errors import DiskFullError
 from graphcrate.oci import push
 from graphcrate.oci.layout import read_layout
@@ -24,6 +23,8 @@ from graphcrate.oci.reference import parse
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.validate import Validation, validate
 from graphcrate.publish.destinations import oras
+from sifsquash import sif
+from sifsquash.values import Compression
 from tests.engines import tricky
 from tests.engines.conftest import as_user
 from tests.engines.pushing import LOGIN
@@ -70,7 +71,7 @@ def made(place, layout):
 
 @pytest.fixture(scope="module")
 def reference(plain, apptainer, place):
-    """What `apptainer build` makes of the same layout."""
+    """The SIF that `apptainer build` makes of the same layout."""
     path = place.folder / "reference.sif"
     call("apptainer", "build", path, f"oci:{plain.path}", environment=apptainer)
     return path
@@ -78,7 +79,7 @@ def reference(plain, apptainer, place):
 
 @pytest.fixture(scope="module")
 def files(layout, place):
-    """The tree that `artifacts.formats.rootfs` unpacks, which gives nobody rights."""
+    """The tree that `artifacts.formats.rootfs` unpacks, which gives no one rights."""
     unpack(layout.layer_blobs, place.folder / "files")
     seen = tree(place.folder / "files")
     assert seen["opt/third"][5] == "opt/second"
@@ -100,7 +101,7 @@ def added(layout, to):
 
 
 def check_files(seen, files, layout):
-    """A SIF's tree has the layout's files as they are, and what Singularity wants."""
+    """A SIF's tree has the layout's files as they are, and what Singularity needs."""
     assert set(seen) - set(files) - {"var"} <= added(layout, "sif")
     kept = without(files, "etc/hosts", "etc/resolv.conf")
     assert without_rights({name: seen[name] for name in kept}) == kept
@@ -201,7 +202,7 @@ def test_our_sif_has_the_files_of_apptainers_own(made, plain, reference, place):
 
 
 def variables(path, options, environment):
-    """What a program in a SIF sees, but for the names of the SIF itself."""
+    """The variables of a program in a SIF, but for the names of the SIF itself."""
     said = call("apptainer", "--silent", "exec", *options, path, "env", "-0", environment=environment)
     pairs = (line.partition("=") for line in said.split("\0") if line)
     return {name: value for name, _, value in pairs if name not in NAMES}

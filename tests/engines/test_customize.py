@@ -3,11 +3,12 @@
 import os
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from graphcrate.resolve.offers import uv_program
+from graphcrate.resolve.sources.offers import uv_program
 from tests.conftest import ROOT
 from tests.engines.typist import blocks
 from tests.engines.workplace import Workplace, call, small_stack
@@ -119,6 +120,11 @@ def test_an_installed_package_works_without_a_checkout(outside, tmp_path):
     }
     program = python.with_name("graphcrate")
     assert call(program, "--version", environment=environment).startswith("graphcrate ")
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
+    for name in (path.rpartition("/")[2] for path in hatch["build"]["targets"]["wheel"]["packages"]):
+        where = call(python, "-c", f"import {name}; print({name}.__file__)", environment=environment, folder=tmp_path)
+        assert where.startswith(str(tmp_path)), "from the wheel"
+    call(python, "-c", "import upkeep", environment=environment, folder=tmp_path, code=1)  # the maintainers' own
     assert "pyg" in call(python, "-m", "graphcrate", "list", environment=environment, folder=tmp_path)
     assert "Context" not in call(program, "-h", environment=environment)
     options = ("image", *small_stack(), "--with", "tabulate", "--plan")

@@ -15,13 +15,14 @@ import pytest
 from packageurl import PackageURL
 
 from graphcrate.checks import system
-from graphcrate.compat import compilers, identities
-from graphcrate.host.sandbox import Bind, Exec, run_in
-from graphcrate.host.steps import Step
+from graphcrate.compat.facts import compilers, identities
+from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.bases import debian, normalise
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.publish.attest.bill import parts
+from tests import sources
 from tests.engines.workplace import until
 from tests.made import place
 from tests.unit.proof_lock import LOCK
@@ -158,7 +159,7 @@ import json, os, sys, msgspec
 from pathlib import Path
 from types import SimpleNamespace
 from graphcrate.inputs.bases import debian, install
-from graphcrate.host.cache import Cache
+from graphcrate.host.disk.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.model.lock import DebianBase
 os.umask(int(sys.argv[3], 8))
@@ -193,7 +194,7 @@ def start_elsewhere(project, folder, lock, cache, *, umask, command=(sys.executa
 def start_as_nobody(project, folder, lock, cache, **more):
     """The same as a user without subordinate ids, without Debian's tools, by the machine's own Python.
 
-    Ours may lie where nobody else gets in.
+    Ours may be where no other user gets in.
     """
     assert "nobody:" not in Path("/etc/subuid").read_text()
     shutil.chown(folder, "nobody", "nogroup")
@@ -205,7 +206,7 @@ def start_as_nobody(project, folder, lock, cache, **more):
     hide += 'if path=$(command -v $name); then mount --bind /dev/null "$path"; fi; done; exec "$@"'
     as_nobody = ("unshare", "--mount", "sh", "-c", hide, "sh", "setpriv", "--reuid=nobody", "--regid=nogroup")
     as_nobody += ("--clear-groups", "--", "/usr/bin/python3.11")
-    variables = {"PYTHONPATH": f"{project}:{sysconfig.get_path('purelib')}"}
+    variables = {"PYTHONPATH": f"{sources(project)}:{sysconfig.get_path('purelib')}"}
     return start_elsewhere(project, folder, lock, cache, umask="022", command=as_nobody, **variables, **more)
 
 

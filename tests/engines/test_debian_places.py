@@ -1,4 +1,4 @@
-"""A locked Debian from archives that have lost files: real packages on loopback servers, which nobody's lists lead to.
+"""A locked Debian from archives that have lost files: real packages on loopback servers that no list names.
 
 Each case loses something else, and each begins with an empty cache. That the files are the same is proved by their
 hashes; that a base of them has the same digest by installing it where the way of the files was the oddest (`digest`).
@@ -13,11 +13,11 @@ import pysequoia
 import pytest
 
 from graphcrate.assembly import pipeline
-from graphcrate.compat.request import BuildRequest, SuiteOptions
-from graphcrate.host import inflating
-from graphcrate.host.cache import Cache
+from graphcrate.compat.variants.request import BuildRequest, SuiteOptions
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases import archive, debian, debs, mirrors
+from graphcrate.host.disk import inflating
+from graphcrate.host.disk.cache import Cache
+from graphcrate.inputs.bases import archive, debian, debs, mirrors, release
 from graphcrate.model.limits import LIST, Gauge
 from graphcrate.model.lock import decode_lock, encode
 from tests.faults import project
@@ -186,14 +186,16 @@ def test_a_package_that_is_nowhere_is_replaced_by_todays_and_it_is_said(small, b
     monkeypatch.setattr(mirrors, "of_machine", lambda *_: None)
     signer = pysequoia.Tsk.generate("Someone <someone@debian.example>")
     (scratch / "debian-archive-keys.asc").write_text(str(signer.extract_certificate()))
-    monkeypatch.setattr(archive, "_KEYS", scratch)
+    monkeypatch.setattr(release, "_KEYS", scratch)
     environment = {**dict.fromkeys(PLACES, mirrors.NONE), "DEBIAN_MIRROR": servers.mirror.url("/debian")}
     ctx = Context(
         root=copy.folder, environment={**copy.environment, **environment, "GRAPHCRATE_CACHE": str(copy.cache)}
     )
     vars(ctx)["progress"] = progress = Recorder()
     with contextlib.closing(ctx.cache):
-        Debian(servers.mirror, signer, ctx.cache, progress).put("bookworm", stanzas(bookworm, lock.base))
+        made_up = Debian(servers.mirror, signer, ctx.cache, progress)
+        made_up.put("bookworm", stanzas(bookworm, lock.base))
+        made_up.put("bookworm-security", [], root="/debian-security")
         request = BuildRequest(name="torch", cuda="cpu", suites=SuiteOptions(run=False), output=scratch / "dist")
         report = pipeline.build_image(request, ctx)
     assert report.layers[0].digest == bookworm.base.layers[0].digest
@@ -208,7 +210,7 @@ def test_a_package_that_is_nowhere_is_replaced_by_todays_and_it_is_said(small, b
 
 
 def stanzas(bookworm, base):
-    """What Debian's own lists say of the packages of a base."""
+    """The entries of Debian's own lists for the packages of a base."""
     wanted, found = {package.file.sha256 for package in base.packages}, {}
     for path in (bookworm.cache.root / "bases/lists").iterdir():
         for packing in inflating.PACKINGS:

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from graphcrate.engines import oci
-from graphcrate.host import oci_engine
-from graphcrate.host.cache import Cache
-from graphcrate.host.sandbox import Bind, Exec
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.engines import oci_engine
+from graphcrate.host.sandbox.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, HostError
 from tests.conftest import ROOT, program
 from tests.engines import tiny
 from tests.engines.daemons import shared_docker, shared_podman
 from tests.engines.workplace import running, until
-from tests.unit.test_gate import report
+from tests.unit.smoke.test_gate import report
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from graphcrate.engines.embedded import run as embedded
-from graphcrate.host.cache import Cache
-from graphcrate.host.sandbox import Bind, Exec
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.sandbox.sandbox import Bind, Exec
 from graphcrate.oci.layout import read_layout
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("mmdebstrap")]

@@ -13,7 +13,7 @@ from doctor.driver import look_at_driver
 from doctor.host import Host
 from doctor.stack import judge_imports
 from doctor.verbs import ask_verbs
-from graphcrate.compat import programs
+from graphcrate.compat.plan import programs
 from tests.conftest import ROOT, program
 from tests.engines.workplace import running
 

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from graphcrate import render
-from graphcrate.compat import planning, recipes
+from graphcrate.compat.plan import planning
+from graphcrate.compat.variants import recipes
 from graphcrate.model.lock import decode_lock
 from tests.engines.workplace import call, small_stack
 
@@ -86,7 +87,7 @@ def few(project):
 
 
 def bring_authorities(folder):
-    """What a text that builds alone needs on this machine."""
+    """Certificates and proxies that a text that builds alone needs on this machine."""
     certificates = os.environ.get("SSL_CERT_FILE", "")
     if Path(certificates).is_file():
         shutil.copyfile(certificates, folder / "ca.crt")

@@ -1,6 +1,6 @@
-"""What an attacker gets who is in the sandbox: `escapes.py` in each of its steps, as root and as a plain user.
+"""Attacks from inside the sandbox: `escapes.py` in each of its steps, as root and as a plain user.
 
-`ESCAPES=write` writes what came of it into escapes.json, of which `make generate` makes the table of docs/sandbox.md.
+`ESCAPES=write` writes what came of it into escapes.json, of which `make generate` makes dist/docs/escapes.md.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ import pytest
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
+from tests import sources
 from tests.engines import escapes
 from tests.engines.workplace import until
 from tests.unit.wheelmaker import make_wheel
@@ -34,7 +35,10 @@ IPC_CREAT, IPC_EXCL, IPC_RMID = 0o1000, 0o2000, 0
 #: where an attempt gets what the page says that it gets
 NETWORK = {"the host's loopback", "the host's loopback, IPv6", "the cloud's metadata", "the cloud's metadata, IPv6"}
 GRANTED = {
-    "script": {"the image's own files", "the Python that runs it", "a set-user-ID program"},
+    "script": {
+        *("the image's own files", "the Python that runs it", "a set-user-ID program"),
+        *(name for name in escapes.ATTEMPTS if name.startswith("set-group-ID: ")),
+    },
     "run": {*NETWORK, "a socket in no folder"},
 }
 pytestmark = [
@@ -81,7 +85,7 @@ def servers():
 
 @pytest.fixture(scope="module")
 def outside(ground):
-    """What there is to be reached outside: the facts for the program. A process without any walls reaches it."""
+    """The targets outside: facts for the program. A process without any walls reaches them."""
     home = ground / "somebody"
     home.mkdir()
     home.chmod(0o755)
@@ -111,10 +115,15 @@ class User:
     def owner(self):
         return ("root", "root") if self.name == "root" else ("nobody", "nogroup")
 
-    def call(self, code, *arguments, project, folder=None):
-        """Run a program of this project's Python as this user, who has a password among the variables."""
-        prefix = () if self.name == "root" else ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--")
-        packages = f"{project}:{sysconfig.get_path('purelib')}"
+    def call(self, code, *arguments, project, folder=None, mounts=""):
+        """Run a program of this project's Python as this user, who has a password among the variables.
+
+        `mounts`: what root mounts before, in a mount namespace of the program's own.
+        """
+        prefix = ("unshare", "--mount", "sh", "-ec", f'{mounts}\nexec "$@"', "sh") if mounts else ()
+        if self.name != "root":
+            prefix += ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--")
+        packages = f"{sources(project)}:{sysconfig.get_path('purelib')}"
         variables = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "PYTHONPATH": packages}
         variables |= {"REGISTRY_TOKEN": PASSWORD, "GRAPHCRATE_CACHE": str(self.folder / "cache")}
         done = subprocess.run(
@@ -139,7 +148,7 @@ class User:
 
 @pytest.fixture(scope="module")
 def python(ground):
-    """The machine's own Python with pip, where every user may start it: ours may lie where nobody else gets in."""
+    """The machine's own Python with pip, where every user may start it: ours may be where no other user gets in."""
     folder = ground / "attackers-python"
     subprocess.run(["/usr/bin/python3.11", "-m", "venv", "--without-pip", folder], check=True)
     shutil.copytree(Path(sysconfig.get_path("purelib"), "pip"), folder / "lib/python3.11/site-packages/pip")
@@ -176,7 +185,7 @@ BUILD = """
 import contextlib, sys
 from pathlib import Path
 from graphcrate.host import settings
-from graphcrate.host.cache import Cache
+from graphcrate.host.disk.cache import Cache
 from graphcrate.inputs.wheels.sdist import build_wheel
 from tests.made import locked
 archive = Path(sys.argv[1])
@@ -266,7 +275,7 @@ COMPILE = """
 import contextlib, sys
 from pathlib import Path
 from graphcrate.engines.embedded.run import unpacked
-from graphcrate.host.cache import Cache
+from graphcrate.host.disk.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import Base
@@ -298,7 +307,7 @@ with contextlib.closing(Cache(cache)) as cache, unpacked(read_layout(layout), ca
 
 @pytest.fixture(scope="module")
 def tools(ground):
-    """What builds sources, as wheels, where every user can read them; requirement → file."""
+    """Build tools as wheels that every user can read; requirement → file."""
     folder = ground / "tools"
     wanted = dict.fromkeys((*SETUPTOOLS, *CMAKE, *MESON))
     command = ["pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", folder, *wanted]
@@ -378,8 +387,8 @@ SMOKE = """
 import contextlib, json, sys
 from pathlib import Path
 from graphcrate.engines.embedded.run import unpacked
-from graphcrate.host.cache import Cache
-from graphcrate.host.sandbox import Bind, Exec
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.sandbox.sandbox import Bind, Exec
 from graphcrate.oci.layout import read_layout
 layout = read_layout(Path(sys.argv[1]))
 with contextlib.closing(Cache(Path(sys.argv[2]))) as cache, unpacked(layout, cache=cache) as image:
@@ -414,12 +423,25 @@ def of_smoke(user, facts, project, ready):
     return json.loads(said)
 
 
+#: the host's file systems below the folder of `run`; those that a machine lacks are left out
+MOUNTS = """
+for kind in proc:proc proc:"a b/deep/proc" sysfs:sys cgroup2:cgroup devtmpfs:dev devpts:pts mqueue:mqueue \\
+    securityfs:security tracefs:tracing debugfs:debug
+do
+    mkdir -p "${kind#*:}"
+    mount -t "${kind%%:*}" none "${kind#*:}" || test "${kind%%:*}" != proc
+done 2>&-
+touch swappiness
+mount --bind /proc/sys/vm/swappiness swappiness
+"""
+
+
 def of_run(user, facts, project, ready, *options):
     """A program of an image, by the command `run`."""
     layout = _in_image(user, facts, ready)
     inside = ("--", "/usr/bin/python3.11", "/work/escapes.py", "/work/facts.json")
     run = ["-m", "graphcrate.cli.main", "run", *options, layout, *inside]
-    return json.loads(user.call(run, project=project, folder=user.folder / "work"))
+    return json.loads(user.call(run, project=project, folder=user.folder / "work", mounts=MOUNTS))
 
 
 def of_run_alone(user, facts, project, ready):

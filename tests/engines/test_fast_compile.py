@@ -1,4 +1,4 @@
-"""What small headers make of PyG's sources and what torch's own make of them: the same operators, symbols, GPU code.
+"""Small headers and torch's own give the same operators, symbols and GPU code of PyG's sources.
 
 Two packages for two architectures, compiled twice the fast way and once the plain way: an hour and more of two cores.
 """
@@ -12,19 +12,19 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from bench.wheelhouse import chosen, make_job, parse
-from graphcrate.artifacts.formats import elf, fatbin
-from graphcrate.compat import compilers
-from graphcrate.compat.request import SourceOptions
-from graphcrate.host import sandbox
-from graphcrate.host.cache import Cache
+from graphcrate.compat.facts import compilers
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.sandbox import sandbox
 from graphcrate.inputs.extensions.compile import make_venv, provide
 from graphcrate.model.plan import VENV
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.fetch import fetch_one
-from graphcrate.resolve.offers import Offers, Sources, UnavailableError
-from graphcrate.resolve.pinning import lock_offer
-from graphcrate.resolve.target import WheelTarget
+from graphcrate.resolve.sources.fetch import fetch_one
+from graphcrate.resolve.sources.offers import Offers, Sources, UnavailableError
+from graphcrate.resolve.sources.target import WheelTarget
+from graphcrate.resolve.stack.pinning import lock_offer
+from treeaudit import elf, fatbin
 
 pytestmark = [
     pytest.mark.weekly,
@@ -80,7 +80,7 @@ def compiled(ground):
 
 @pytest.fixture(scope="module")
 def compiled_for(ground):
-    """A job that nobody runs: with what it compiles, and against which torch."""
+    """A job that is not run: with its compiler and torch."""
     lock, step = chosen(parse(["--packages", "torch-scatter", "torch-sparse"]))
     store = Cache(ground / "fast-compile-none")
     yield make_job(lock, step, Context.here(), store, 2, ground / "logs")
@@ -113,7 +113,7 @@ def unpacked(both, ground):
 
 
 def read(path):
-    """What a library defines, weak symbols (copies of what stands in headers) aside, and its GPU code."""
+    """The symbols that a library defines, but for weak ones (copies from headers), and its GPU code."""
     with path.open("rb") as stream:
         found = elf.read_stream(stream, path.name)
         codes = fatbin.read(stream, found.fat_binaries, path.name) if found.fat_binaries else ()
@@ -131,7 +131,7 @@ def test_the_same_symbols_are_exported_and_the_same_gpus_have_code(unpacked):
 
 @pytest.fixture(scope="module")
 def inside(compiled_for, ground):
-    """Runs a program in the image's base beside its torch, with what lies in `looked-at`; gives its last line."""
+    """Runs a program in the image's base beside its torch, with the files of `looked-at`; gives its last line."""
     job = compiled_for
     venv = ground / "fast-compile-venv"
     beside = {package.name: package for package in job.step.against}

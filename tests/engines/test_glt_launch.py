@@ -76,7 +76,7 @@ class Run:
         return self.call("--config", "hosts.yml", "--run", run, *more, "--", what, environment=environment)
 
     def left(self):
-        """What still runs of it on the hosts, and what they keep."""
+        """Its processes still on the hosts, and its files there."""
         found = call("ps", "-ww", "-eo", "args").splitlines()
         running = [line for line in found if str(self.folder) in line and "launch.py" not in line]
         kept = list((self.hosts.home / ".local" / "state" / "graphcrate").rglob("*"))

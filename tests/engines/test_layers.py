@@ -1,6 +1,6 @@
 """Each layer of the stack, broken for real in an image with PyG: the suite's report blames just that layer.
 
-Nothing in the image is changed: what is broken lies over it, in the sandbox of one run.
+Nothing in the image is changed: broken files are mounted over it, in the sandbox of one run.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from graphcrate.engines.embedded import run as embedded
-from graphcrate.host.sandbox import Bind
+from graphcrate.host.sandbox.sandbox import Bind
 from graphcrate.oci.layout import read_layout
 from graphcrate.smoke import suites
 from tests.engines.workplace import call

@@ -67,7 +67,7 @@ def files(workplace, pyg_image, slurm):
 
 
 def trained(output, world):
-    """Whether a training of so many processes ended well; rank 0 alone speaks."""
+    """Return whether a training of so many processes ended well; rank 0 alone speaks."""
     *epochs, last = output.splitlines()
     assert last.startswith(f"{world} processes, gloo: test accuracy "), output
     assert float(last.rpartition(" ")[2]) > 0.5
@@ -84,6 +84,19 @@ def test_ddp_suite_passes_with_each_sampler(workplace, pyg_image, shared, sample
     assert suite["metrics"]["all_reduce"] == "gloo over 2"
     assert suite["metrics"]["gradient_error"] < 1e-5
     assert suite["metrics"]["sampler"] == sampler
+
+
+@pytest.mark.parametrize("by", ["apptainer", "pyxis"])
+def test_suites_ddp_and_nccl_pass_over_two_nodes(files, workplace, slurm, scratch, by):
+    here, image = workplace.having(**slurm.environment, **THREADS), files.folder / "pyg.sif"
+    if by == "pyxis":
+        site = make_site(scratch / "site", program("srun"), program("apptainer"), hook=False)
+        here, image = here.having(PATH=site.path), files.folder / "pyg.sqsh"
+    asked = ("--runner", "slurm", "--partition", "a100", "--nodes", "2", "--suite", "ddp,nccl")
+    ddp, nccl = here.run("test", image, *asked, "--output", scratch / "out", "--json").json["suites"]
+    assert [(suite["suite"], suite["status"]) for suite in (ddp, nccl)] == [("ddp", "passed"), ("nccl", "passed")]
+    assert ddp["metrics"]["all_reduce"] == "gloo over 4"
+    assert (nccl["metrics"]["world"], nccl["metrics"]["nodes"]) == (4, 2)
 
 
 def test_the_sampler_in_plain_torch_brings_what_the_graph_has(files):

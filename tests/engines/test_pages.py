@@ -83,7 +83,7 @@ axe.run(document, {resultTypes: ["violations"]}).then((found) =>
 
 
 def found_by_axe(browser, path):
-    """What axe-core finds on a page, with all that can be opened on it open, on light and on dark screens."""
+    """Findings of axe-core on a page, with all that can be opened on it open, on light and on dark screens."""
     browser.set_script_timeout(120)
     found = []
     for scheme in ("light", "dark"):

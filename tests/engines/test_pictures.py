@@ -63,7 +63,7 @@ def code(colour):
 
 
 def faults(pixels, texts):
-    """What is wrong with the texts in these pixels."""
+    """Faults of the texts in these pixels."""
     for one in texts:
         part = pixels.crop([round(edge * SHARPNESS) for edge in one["box"]])
         colours = part.getcolors(part.width * part.height)

@@ -89,6 +89,6 @@ except KeyboardInterrupt:
 
 
 def test_an_interrupt_is_not_lost_beside_a_hangup_that_is_ignored(project):
-    """In a process of its own: beside other threads Python may tell of a race that harms nobody."""
+    """In a process of its own: beside other threads Python may tell of a harmless race."""
     done = subprocess.run([sys.executable, "-c", HUNG_UP], cwd=project, capture_output=True, text=True, check=True)
     assert done.stdout == "interrupted\n"

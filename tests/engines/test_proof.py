@@ -16,7 +16,7 @@ from graphcrate.host.context import Context
 from graphcrate.publish import policy, publication
 from graphcrate.publish.attest import bundles, keys, statement
 from tests.conftest import ROOT, program
-from tests.unit.test_publishing import checks, folder
+from tests.unit.publish.test_publishing import checks, folder
 
 __all__ = ("folder",)  # a fixture: an image of two small layers, as a build leaves it
 pytestmark = [pytest.mark.slow, pytest.mark.engine("docker-registry", "cosign", "cosign2", "oras", "setpriv")]
@@ -82,7 +82,7 @@ def either(request, tool):
 
 @pytest.mark.parametrize("before", ["nothing", "unsigned", "another key"])
 def test_cosign_verifies_signature_and_attestations(publish, pairs, either, before):
-    """Also where statements that nobody signed, or another signer's, lay there before."""
+    """Also where unsigned statements, or another signer's, were there before."""
     (private, public), (theirs, their_public) = pairs
     if before != "nothing":
         publish(theirs if before == "another key" else None)

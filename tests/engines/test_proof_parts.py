@@ -1,4 +1,4 @@
-"""The processes of a proof in parts, as real processes: whatever happens, none is left, nor what they had taken."""
+"""The processes of a proof in parts, as real processes: in any case none is left, nor what they had taken."""
 
 import signal
 import subprocess

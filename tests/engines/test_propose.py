@@ -1,4 +1,4 @@
-"""What opens the pull request of an update: a real git, and in place of gh a script that keeps how it is called."""
+"""The script that opens the pull request of an update: a real git, and a script in place of gh."""
 
 import os
 import shutil

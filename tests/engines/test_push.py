@@ -75,7 +75,7 @@ def test_push_through_a_proxy_needs_the_registrys_certificate_authority(scratch,
 MEMORY = r"""
 import re, sys
 from pathlib import Path
-from graphcrate.host.http import Client
+from graphcrate.host.net.http import Client
 from graphcrate.host.progress import Progress
 from graphcrate.oci import push, reference
 from graphcrate.oci.layout import read_layout
@@ -111,7 +111,7 @@ def tiny_layout(ground, cache):
 
 @pytest.fixture(scope="module", params=["oci", "docker"])
 def pulled(request, registry, tiny_layout):
-    """What engines pull, in both forms: `host:port/repository:tag`."""
+    """The references that engines pull, in both forms: `host:port/repository:tag`."""
     name = f"team/tiny-{request.param}:1.0"
     send(registry, tiny_layout, name, form=request.param)
     return f"{registry}/{name}"
@@ -151,7 +151,7 @@ def test_a_registry_that_got_more_than_we_know_of(registry, layout, fault, metho
 
 
 def test_failing_pushes_print_log_and_raise_no_password(token_registry, basic_registry, layout, ground, capfd, caplog):
-    """In nothing that is printed, logged or raised, whatever happens."""
+    """In nothing that is printed, logged or raised."""
     caplog.set_level(logging.DEBUG)
     raised, other = [], random_layout(ground / "other", [3 * MIB], seed=9)
     for registry, name in ((token_registry, "team/bearer:v9"), (basic_registry, "team/basic:v9")):

@@ -11,22 +11,25 @@ import tarfile
 import msgspec
 import pytest
 
-from graphcrate.compat import addresses, own, planning
-from graphcrate.compat.request import SourceOptions
+from graphcrate.compat.facts import addresses
+from graphcrate.compat.plan import planning
+from graphcrate.compat.requirements import own
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
-from graphcrate.host.cache import Cache, kept_bytes
+from graphcrate.host.disk.cache import Cache, kept_bytes
 from graphcrate.model.errors import BuildError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Additions, Channel
-from graphcrate.resolve import additions, crates, offers
-from graphcrate.resolve.candidates import choose
-from graphcrate.resolve.fetch import fetch
-from graphcrate.resolve.offers import Sources
+from graphcrate.resolve.additions import additions
+from graphcrate.resolve.sources import crates, offers
+from graphcrate.resolve.sources.fetch import fetch
+from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.stack.candidates import choose
 from tests.made import place, refused
 from tests.unit import small_index
 from tests.unit.elfmaker import make_elf
+from tests.unit.inputs.test_sdist import zipped
 from tests.unit.small_index import COMPATIBLE, CP311, PYTORCH
-from tests.unit.test_sdist import zipped
 from tests.unit.wheel_server import Fault, WheelServer, small_crate, small_sdist, small_wheel
 
 pytestmark = pytest.mark.engine("uv", "git")
@@ -218,7 +221,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def add(server, cache, tmp_path, monkeypatch):
-    """What a person's words make of the stack's lock; the index wants a password of them."""
+    """The lock of what a user adds to the stack's; the index requires a password."""
     monkeypatch.chdir(tmp_path)
     index = {"UV_DEFAULT_INDEX": server.url("/simple").replace("://", "://me:hunter2@")}
     recipe = small_index.recipe(COMPATIBLE, extensions=())
@@ -262,7 +265,7 @@ def test_a_page_of_links_that_requirements_name_gives_a_package(server, cache, t
 def test_stack_is_of_its_day_where_the_index_says_when_files_were_uploaded(
     cache, monkeypatch, day, uploaded, forms, version
 ):
-    """Whatever the machine's time zone: the file of 23:00 UTC is of the next day in Shanghai."""
+    """In any time zone of the machine: the file of 23:00 UTC is of the next day in Shanghai."""
     monkeypatch.setenv("TZ", "Asia/Shanghai")
     with WheelServer() as index:
         small_index.fill(index)
@@ -346,7 +349,7 @@ def test_a_lock_of_the_cache_with_what_is_known_not_to_fit_is_made_again(add, ca
         ("other-python", "cp38"),
         (
             "torchcodec",
-            r"torchcodec 1\.0 is for CUDA 13, and torch 2\.0\.1 for CUDA 11\.7:\ntorchcodec/_core\.so needs",
+            r"torchcodec 1\.0 is for CUDA 13, and torch 2\.0\.1 for CUDA 11\.7:\n    \| torchcodec/_core\.so needs",
         ),
         (
             "without-lock",
@@ -748,7 +751,7 @@ def test_default_index_of_uv_is_read_from_its_output(tmp_path):
 
 
 def test_an_index_in_uv_s_own_settings_is_one_s_own_and_no_setting_is_none(tmp_path):
-    """What decides whether public mirrors may be asked for packages."""
+    """It decides whether public mirrors may be asked for packages."""
     bare = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null"}
 
     def has_own():

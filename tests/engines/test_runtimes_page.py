@@ -43,12 +43,12 @@ def test_docker_section_commands_train_in_docker(typist, docker):
 
 
 def at(registry, address):
-    """What is typed otherwise so that an image goes to our registry, and from a machine without a GPU."""
+    """The command as changed so that an image goes to our registry, and from a machine without a GPU."""
     return f"--to {address}", f"--to {registry}/team --allow-cpu-only"
 
 
 def in_registry(registry, name, image):
-    """Whether the registry has these very layers under a name."""
+    """Return whether the registry has these very layers under a name."""
     found = call("skopeo", "inspect", "--tls-verify=false", f"docker://{registry}/{name}:{image.report['tag']}")
     return json.loads(found)["Layers"] == [layer["digest"] for layer in image.report["layers"]]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.host import sandbox
-from graphcrate.host.cache import Cache
-from graphcrate.host.sandbox import Bind, Exec, run_in
-from graphcrate.host.steps import Step
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.sandbox import sandbox
+from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+from graphcrate.host.sandbox.steps import Step
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci.image import make_image
@@ -24,7 +24,7 @@ from tests.engines.workplace import call, running, until
 
 ENVIRONMENT = {"PATH": "/usr/bin"}
 PROGRAMS = (
-    *("sh", "cat", "cut", "env", "getent", "grep", "head", "hostname", "ls", "mkdir"),
+    *("sh", "cat", "chmod", "cut", "env", "getent", "grep", "head", "hostname", "ls", "mkdir"),
     *("rm", "setsid", "sleep", "sort", "tail", "touch", "wc"),
 )
 pytestmark = pytest.mark.engine("sh", "ldd", "user namespaces")
@@ -142,11 +142,24 @@ def test_a_folder_bound_over_another_and_what_is_mounted_below_a_read_only_one(r
     assert (tmp_path / "etc/new").exists()
     if os.geteuid() == 0:
         program = "mkdir -p {0}/below && mount -t tmpfs none {0}/below && exec {1} -c {2}"
-        code = f"""from pathlib import Path; from graphcrate.host.sandbox import Bind, Exec, run_in
+        code = f"""from pathlib import Path; from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
 print(run_in(Path({str(rootfs)!r}), Exec(["sh", "-c", "touch /data/below/new || echo refused"], {ENVIRONMENT!r},
              [Bind(Path({str(tmp_path / "data")!r}), "/data")])).lines[-1])"""
         command = program.format(tmp_path / "data", sys.executable, shlex.quote(code))
         assert call("unshare", "--mount", "sh", "-c", command, environment={**os.environ}) == "refused\n"
+
+
+@pytest.mark.parametrize("step", [Step.BUILD, Step.SMOKE, Step.RUN])
+def test_a_folder_of_a_group_s_disk_keeps_its_bit_and_no_file_gets_it(rootfs, kind, step, tmp_path):
+    (folder := tmp_path / "group").mkdir()
+    folder.chmod(0o2775)
+    script = (
+        "mkdir below closed && chmod 755 below && chmod 2700 closed && touch file && chmod g+s file || echo refused"
+    )
+    done = shell(rootfs, script, cwd="/work", binds=[Bind(folder, "/work", read_only=False)], step=step)
+    assert done.lines[-1] == "refused"
+    modes = {path.name: path.stat().st_mode & 0o7777 for path in folder.iterdir()}
+    assert modes == {"below": 0o2755, "closed": 0o2700, "file": 0o644}
 
 
 def test_what_started_the_command_cannot_be_written_through_its_link(rootfs, kind):
@@ -158,7 +171,7 @@ def test_what_started_the_command_cannot_be_written_through_its_link(rootfs, kin
 
 
 def test_the_machine_s_settings_are_read_only(rootfs, kind):
-    """As root they are the host's, in whatever namespace."""
+    """As root they are the host's, in any namespace."""
     network = [{"network": True}, {}]
     places = "/proc/sys/kernel/core_pattern /proc/sys/kernel/hostname /proc/sys/vm/drop_caches /proc/irq /sys/kernel"
     script = f"for place in {places}; do test -w $place && echo open; done; cat /proc/keys /proc/kallsyms | wc -c"
@@ -188,7 +201,7 @@ def test_nobody_survives_the_command_or_its_timeout(rootfs):
 def test_nobody_and_no_mount_survives_kill_9(rootfs, project):
     marker = f"3000{os.getpid() % 100_000:05d}"
     program = (
-        f"from pathlib import Path; from graphcrate.host.sandbox import Exec, run_in; "
+        f"from pathlib import Path; from graphcrate.host.sandbox.sandbox import Exec, run_in; "
         f"run_in(Path({str(rootfs)!r}), Exec(['sleep', '{marker}'], {ENVIRONMENT!r}))"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=project) as runner:
@@ -202,7 +215,7 @@ def test_an_attached_command_has_this_process_s_streams(rootfs, project, kind):
     marker = f"6000{os.getpid() % 100_000:05d}"
     command = ["sh", "-c", f"cat; echo complaint >&2; sleep {marker} >/dev/null 2>&1 & exit 7"]
     program = (
-        f"from pathlib import Path; from graphcrate.host import sandbox; real = sandbox._start; "
+        f"from pathlib import Path; from graphcrate.host.sandbox import sandbox; real = sandbox._start; "
         f"sandbox._start = lambda orders, run: real(orders, run) if {kind!r} == orders['kind'] else "
         f"(None, sandbox.Failure('unshare', 1, 'forbidden by the test')); "
         f"print(sandbox.run_in(Path({str(rootfs)!r}), sandbox.Exec({command!r}, {ENVIRONMENT!r}, attached=True)))"

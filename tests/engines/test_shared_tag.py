@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from graphcrate.artifacts.formats import sif
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.platform import AMD64, ARM64
 from graphcrate.oci import push
@@ -16,6 +15,7 @@ from graphcrate.oci.layer import LayerWriter
 from graphcrate.oci.layout import write_layout
 from graphcrate.oci.registry import Document
 from graphcrate.publish import shared_tag
+from sifsquash import sif
 from tests.conftest import ROOT
 from tests.engines import tiny
 from tests.engines.daemons import MACHINE

@@ -13,7 +13,7 @@ from tests.commands import commands, parts
 from tests.conftest import ROOT
 from tests.engines.typist import MAKE, TRAINED, TRAINING, Typist, blocks, in_new_clone
 from tests.engines.workplace import PARTS
-from tests.unit.test_commands import PAGES
+from tests.unit.house.test_commands import PAGES
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ MAKE_FILE = ("make ", f"python='{sys.executable}' make -e -o .venv/ready-run ")
 
 @pytest.fixture
 def person(workplace, built_image, scratch):
-    """Types in a new clone: the small image is pyg there, for whatever CUDA version."""
+    """Types in a new clone: the small image is pyg there, for any CUDA version."""
 
     def types(environment=()):
         (scratch / "train.py").write_text(TRAINING)
@@ -76,9 +76,8 @@ def test_checking_page_commands_judge_our_image_and_others(person, slurm):
     user = person(slurm.environment)
     user.type("./build.py convert pyg:<tag> --to sif --output pyg.sif")
     (user.folder / "somebodys.sif").symlink_to("torch.sif")
-    (ours, _, theirs), (vulnerabilities,) = blocks(CHECKS, "Will this image run?")
+    ((ours, _, theirs),) = blocks(CHECKS, "Will this image run?")
     assert "torch 2" in user.type(ours, code=14)  # it is for the CPU
-    assert "vulnerabilities  judged " in user.type(vulnerabilities, code=None)
     assert "runtimes" in user.type(theirs, code=None)
     ((doctor, on_node),) = blocks(CHECKS, "Why does it not run here?")
     for command in (doctor, on_node):
@@ -109,7 +108,7 @@ def test_publish_page_archive_passes_its_checksum_offline(person):
 
 
 def built_by(pages):
-    """What `make image` and `make sif` are given on these pages, each once, and where.
+    """The arguments of `make image` and `make sif` on these pages, each once, and where.
 
     Not what a page's own files are for (`mine`, a folder of wheels), nor what stands for something else. A mirror does
     not count: README's is typed.
@@ -130,7 +129,7 @@ def built_by(pages):
 
 @pytest.mark.network
 def test_image_commands_of_all_pages_print_a_plan_in_a_new_clone(workplace, scratch):
-    """In a new clone with an empty cache, as whoever reads the page has it."""
+    """In a new clone with an empty cache, as readers of the page have it."""
     user = Typist(workplace.folder, {"GRAPHCRATE_CACHE": str(scratch / "cache"), "HOME": str(scratch)})
     typed = built_by(["README.md"])  # by test_readme
     asked = {words: where for words, where in built_by(PAGES).items() if words not in typed}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from graphcrate.host.cache import remove_tree
+from graphcrate.host.disk.trees import remove_tree
 from tests.engines.workplace import second_place
 
 pytestmark = [
@@ -29,7 +29,7 @@ CUT = ("image", *STACK, "--gpu", "v100", "--slim", "yes", "--json")
 
 @pytest.fixture(scope="module")
 def place(workplace, built_image, own):
-    """A folder and a cache for this module alone: 12 GB that nobody wants after it."""
+    """A folder and a cache for this module alone: 12 GB of no use after it."""
     yield second_place(workplace, own / "slim", base=True)
     remove_tree(own / "slim")
 

@@ -16,7 +16,7 @@ from tests.pyxis import make_site
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("slurm", "apptainer build")]
 
-GOLDEN = Path(__file__).resolve().parent.parent / "unit" / "jobs"
+GOLDEN = Path(__file__).resolve().parent.parent / "unit" / "render" / "jobs"
 #: stands in for an Apptainer whose programs go on until a file is gone
 SLOW = """#!/bin/sh
 [ "$1" != --version ] || exec {apptainer} "$@"
@@ -168,7 +168,7 @@ KINDS = {"hook": {}, "no hook": {"hook": False}, "no tools": NO_TOOLS, "scope jo
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_pyxis_is_taken_where_srun_has_it(place, slurm, built_image, scratch, kind):
-    """On nodes without GPUs, whatever the site has of NVIDIA's tools and enroot's hooks."""
+    """On nodes without GPUs, with or without NVIDIA's tools and enroot's hooks."""
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **kind)
     void = {"NVIDIA_VISIBLE_DEVICES": "void"} if Path("/dev/nvidiactl").exists() else {}  # else said by itself
     here = place.having(PATH=site.path, **void)
@@ -212,7 +212,7 @@ def cancelled(slurm, job):
 
 
 def killed(slurm, job):
-    """Python of the job on its node, as the kernel kills it for want of memory."""
+    """Python of the job on its node, as the kernel kills it when memory runs out."""
     subprocess.run(["pkill", "-KILL", "-f", f"slurm_node .*/{job}.json"], check=True)
 
 
@@ -275,14 +275,16 @@ def test_a_job_that_is_ended_leaves_no_container_and_no_traceback(place, slurm, 
 
 @pytest.mark.parametrize("gpus", ["0", "1"])
 def test_the_job_for_pyxis_runs_on_a_node_without_nvidias_tools(place, slurm, built_image, scratch, gpus):
-    """With GPUs it does not: enroot's words say why."""
+    """One that asks for GPUs says before the image is fetched that there is no driver."""
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **NO_TOOLS)
     here = dataclasses.replace(slurm, environment={**slurm.environment, "PATH": site.path})
     place.run("convert", built_image.layout, "--to", "sqsh", "--compression", "zstd", "--output", scratch / "a.sqsh")
     options = ("--runtime", "pyxis", "--partition", "a100", "--gpus", gpus)
     text = place.run("job", scratch / "a.sqsh", *options, "--command", "python -c 'import torch; print(torch.ones(1))'")
     code, out, err = submit(here, text.out, scratch)
-    assert (code == 0, "tensor([1.])" in out, "nvidia-container-cli" in err) == (gpus == "0", gpus == "0", gpus == "1")
+    has_driver = Path("/dev/nvidiactl").exists()
+    assert (code, "tensor([1.])" in out) == (0, True) or (has_driver and gpus == "1"), err
+    assert ("no driver of NVIDIA on " in err) == (gpus == "1" and not has_driver)
 
 
 @pytest.mark.parametrize("code", [0, 3])
@@ -295,14 +297,16 @@ def test_the_job_for_pyxis_on_two_nodes_ends_as_its_program_does(place, slurm, b
         "job", "./a.sqsh", *options, "--command", f"sh -c 'echo $SLURM_NODEID of $WORLD_SIZE; exit {code}'"
     )
     ended, out, err = submit(here, text.out, scratch)
-    assert (ended, sorted(out.splitlines()), site.containers()) == (code, ["0 of 2", "1 of 2"], []), err
-    assert "may be left" not in err
+    # the first that fails may end the other before it speaks
+    assert (ended == 0, {*out.splitlines()} <= {"0 of 2", "1 of 2"}, site.containers()) == (code == 0, True, []), err
+    assert len(out.splitlines()) == 2 or code
+    assert ("may be left" in err, "is removed" in err) == (False, code != 0)
     assert ("without InfiniBand the nodes talk TCP" in err) == (not Path("/dev/infiniband/rdma_cm").exists())
 
 
 @pytest.mark.parametrize("end", [warned, cancelled], ids=lambda end: end.__name__)
-def test_the_job_for_pyxis_on_two_nodes_leaves_no_container_or_names_it(place, slurm, built_image, scratch, end):
-    """After scancel Slurm starts no step, so the node where the script runs is cleared, and the other is named."""
+def test_the_job_for_pyxis_on_two_nodes_leaves_no_container_when_it_is_ended(place, slurm, built_image, scratch, end):
+    """Before its end is said where one may be, as Slurm kills a job that takes its time; then that it is removed."""
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **NO_TOOLS)
     place.run("convert", built_image.layout, "--to", "sqsh", "--output", scratch / "a.sqsh")
     options = ("--runtime", "pyxis", "--partition", "dgx2", "--nodes", "2", "--gpus", "0", "--time", "30")
@@ -316,9 +320,10 @@ def test_the_job_for_pyxis_on_two_nodes_leaves_no_container_or_names_it(place, s
     assert len(site.containers()) == 2
     end(slurm, job)
     until(lambda: not slurm.jobs())
-    left, told = site.containers(), (scratch / f"{job}.err").read_text()
-    assert len(left) == (end is cancelled), told
-    assert f"pyxis_a-{job} may be left: srun --nodelist=n[1-2] " in told if left else "may be left" not in told
+    told = (scratch / f"{job}.err").read_text()
+    assert site.containers() == [], told
+    assert f"pyxis_{job}.0 may be left on n[1-2]: srun --partition=dgx2 --nodelist=n[1-2] " in told
+    assert told.splitlines()[-1].endswith(f"pyxis_{job}.0 is removed")
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sbatch")), ids=lambda path: path.name)

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.engine("root", "ip", "rdma", "apptai
 
 
 def there(module):
-    """Whether this kernel has a module, as a file or in itself."""
+    """Return whether this kernel has a module, as a file or in itself."""
     folder = Path("/lib/modules", os.uname().release)
     return Path("/sys/module", module).exists() or any(folder.rglob(f"{module}.ko*"))
 

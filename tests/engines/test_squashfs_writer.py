@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.model.compression import Compression
+from sifsquash.values import Compression
 from tests.engines.workplace import call, tree, without_rights
+from tests.unit.artifacts.test_early import LOAD, RX, elf
+from tests.unit.artifacts.test_merged import squash
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder, hardlink, symlink
-from tests.unit.test_early import LOAD, RX, elf
-from tests.unit.test_merged import squash
 
 pytestmark = pytest.mark.engine("unsquashfs", "root")
 
@@ -60,7 +60,7 @@ def trees(draw):
 
 
 def compared(place, layers, compression):
-    """What unsquashfs unpacks is what the layers come to."""
+    """The tree that unsquashfs unpacks is that of the layers."""
     written = layout(place, *layers)
     path, _ = squash(place, written, compression)
     unpack(written.layer_blobs, place / "wanted")

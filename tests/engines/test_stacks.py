@@ -6,12 +6,13 @@ hour on two cores. The recipes' own are built by the workflow `images`. Without 
 
 import contextlib
 import dataclasses
+import os
 import shutil
 
 import pytest
 
 from tests.engines import glt_pages
-from tests.engines.workplace import Workplace, copy_project, wheel_folder
+from tests.engines.workplace import Workplace, call, copy_project, wheel_folder
 
 pytestmark = [
     pytest.mark.weekly,
@@ -141,3 +142,18 @@ def test_the_page_on_glt_is_typed_on_two_hosts_and_under_slurm(stack, hosts, app
     glt_pages.type_notebook(scratch, apptainer)
     both_here = {"MASTER_ADDR": "127.0.0.1"}  # the cluster's n1 is a name of loopback, as its n2 is
     glt_pages.type_under_slurm(scratch, {**apptainer, **slurm.environment, **both_here})
+
+
+@pytest.mark.engine("apptainer build", "two hosts", "slurm", "pyxis")
+def test_a_plain_user_trains_on_two_nodes_by_ssh_and_by_srun_with_pyxis(stack, pyxis_site, plain_user, scratch):
+    """As docs/tutorials/glt.md has it: cut, start over ssh with tmux, then with the real pyxis."""
+    if stack.name != "glt":
+        pytest.skip("only images with GLT")
+    place, tag = stack.place, stack.report["tag"]
+    place.run("convert", f"glt:{tag}", "--to", "sif", "--compression", "zstd", "--force").ok()
+    place.run("convert", f"glt:{tag}", "--to", "sqsh", "--output", scratch / "glt.sqsh").ok()
+    glt_pages.type_cutting(scratch, place.folder / "dist" / "glt" / tag / "glt.sif", dict(os.environ))
+    call("chown", "-R", plain_user.pw_name, scratch)
+    glt_pages.type_launching(pyxis_site.hosts, scratch, dict(os.environ), plain_user.pw_name)
+    glt_pages.type_under_pyxis(pyxis_site, scratch)
+    assert pyxis_site.containers() == []

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from graphcrate.compat import compilers
-from graphcrate.compat import toolkits as facts
-from graphcrate.host.cache import Cache
+from graphcrate.compat.facts import compilers
+from graphcrate.compat.facts import toolkits as facts
+from graphcrate.host.disk.cache import Cache
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.bases.archive import SuiteArchive
@@ -59,7 +59,7 @@ def toolkit(cache, wheels):
 
 @pytest.fixture(scope="module")
 def cuda(toolkit, wheels, rootfs, cache):
-    return toolkits.prepare(toolkit, wheels, rootfs, place(cache, os.environ))
+    return toolkits.prepare(toolkit, wheels, rootfs, place(cache, os.environ), base="base")
 
 
 def test_the_same_packages_give_the_same_folder(cuda, toolkit, wheels, rootfs, cache, scratch):
@@ -70,7 +70,7 @@ def test_the_same_packages_give_the_same_folder(cuda, toolkit, wheels, rootfs, c
             os.link(cache.file(package.file.sha256, package.file.name), there)
         before = os.umask(0o077)
         try:
-            again = toolkits.prepare(toolkit, wheels, rootfs, place(other, os.environ))
+            again = toolkits.prepare(toolkit, wheels, rootfs, place(other, os.environ), base="base")
         finally:
             os.umask(before)
         assert tree(again) == tree(cuda)

@@ -8,13 +8,14 @@ import sys
 import pytest
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import facts, recipes
+from graphcrate.compat.facts import facts
+from graphcrate.compat.variants import recipes
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.lock_proof import decode_proof
 from tests.conftest import ROOT
 from tests.engines.workplace import Workplace, copy_project
 from tests.unit.elfmaker import SASS, make_elf
-from tests.unit.test_measure_wheel import code
+from tests.unit.tools.test_measure_wheel import code
 from tests.unit.wheel_server import WheelServer, small_sdist, small_wheel
 from tests.unit.wheelmaker import make_wheel
 

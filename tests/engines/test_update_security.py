@@ -1,4 +1,4 @@
-"""From an advisory on an index to a renewed lock: real uv and real Debian lists, a package that nobody made."""
+"""From an advisory on an index to a renewed lock: real uv and real Debian lists, a made-up package."""
 
 import json
 import shutil
@@ -60,18 +60,11 @@ def project(index, tmp_path):
     return made
 
 
-def test_package_with_an_advisory_is_named_in_the_image_and_alone_renewed_in_the_lock(project):
+def test_package_with_an_advisory_is_alone_renewed_in_the_lock_and_new_in_the_image(project):
     path = project.folder / "images/made/cu130/pypi.lock.json"
     before, text = decode_lock(path.read_bytes()), path.read_bytes()
     image = project.run("image", "made", "--cuda", "13.0", "--no-smoke", "--engine", "embedded", "--json").ok().json
-    checked = project.run("check", project.layout(image), "--only", "vulnerabilities", "--json")
-    assert checked.code == 14, checked.err
-    report = json.loads(checked.out)["vulnerabilities"]
-    assert [(each["name"], each["version"], each["ids"]) for each in report["known"]] == [
-        ("leaky", "1.0", ["PYSEC-2099-1", "CVE-2099-0001"])
-    ]
-    assert report["judged"]["python"] == 4, report
-    assert report["judged"]["debian"] >= len(before.base.packages), report
+    assert "leaky" in {package["name"] for package in image["packages"]}
 
     looked = project.run("update", "made", "--security", "--check")
     assert (looked.code, path.read_bytes()) == (20, text), looked.err
@@ -85,15 +78,14 @@ def test_package_with_an_advisory_is_named_in_the_image_and_alone_renewed_in_the
     assert project.run("update", "made", "--security", "--check").ok().out.startswith("# Security fixes of ")
 
     renewed = project.run("image", "made", "--cuda", "13.0", "--no-smoke", "--engine", "embedded", "--json").ok().json
-    ended = project.run("check", project.layout(renewed), "--only", "vulnerabilities").ok()
-    assert "none is known of these" in ended.out
+    assert {package["name"]: package["version"] for package in renewed["packages"]}["leaky"] == "1.2"
     offline = project.having(
         UV_DEFAULT_INDEX="http://127.0.0.1:9/simple", DEBIAN_MIRROR="http://127.0.0.1:9/debian", DEBIAN_FALLBACK="none"
     )
     shutil.rmtree(project.cache / "advisories")
-    silent = offline.run("check", project.layout(renewed), "--only", "vulnerabilities")
+    silent = offline.run("update", "made", "--security", "--check")
     assert silent.code == 5, silent.out + silent.err
-    assert "nothing was judged" in silent.out
+    assert "whether the locks have known vulnerabilities is not known" in silent.err
 
 
 def test_package_that_a_fix_needs_moves_with_it_and_one_that_the_recipe_bounds_does_not(project, index):

@@ -14,13 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.artifacts.formats import elf
-from graphcrate.compat import compilers, libraries
-from graphcrate.compat.compilers import packages
-from graphcrate.compat.libraries import Library
+from graphcrate.compat.facts import compilers, libraries
+from graphcrate.compat.facts.compilers import packages
+from graphcrate.compat.facts.libraries import Library
 from graphcrate.host import process
-from graphcrate.host.cache import Cache
-from graphcrate.host.hashing import sha256_of
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.extensions.compile import provide
@@ -32,6 +31,7 @@ from tests.engines.tiny import Told
 from tests.engines.workplace import until
 from tests.made import file_of, locked, place
 from tests.unit.wheelmaker import make_wheel
+from treeaudit import elf
 
 SUITE, PYTHON, COMPILER = "bookworm", "3.11", "g++-11"
 #: torch up to 2.1 builds with the first; the second takes CFLAGS and CXXFLAGS in place of Python's own
@@ -447,7 +447,7 @@ def test_interrupted_compile_leaves_no_process_or_file(job, tmp_path):
     until(compilers)
     process.end_all()
     thread.join(60)
-    assert [type(error) for error in ended] == [BuildError], work.progress.notes
+    assert [type(error) for error in ended] == [extensions.CompileError], work.progress.notes
     assert "interrupted" in ended[0].what
     assert not compilers()
     assert leftovers(work.cache) == []

@@ -1,4 +1,4 @@
-"""Worker processes: results and errors cross, nobody outlives the parent, Ctrl-C and kills leave a clear end."""
+"""Worker processes: results and errors cross, none outlives the parent, Ctrl-C and kills leave a clear end."""
 
 import os
 import signal

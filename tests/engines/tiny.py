@@ -11,8 +11,9 @@ from pathlib import Path
 
 from graphcrate.engines import apptainer, oci, table
 from graphcrate.engines.backend import BuildOrder
-from graphcrate.host import oci_engine, process, settings
-from graphcrate.host.cache import Cache
+from graphcrate.host import process, settings
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.engines import oci_engine
 from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base
 from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, Plan, Stack
@@ -46,7 +47,7 @@ class Told(Progress):
 
 
 def programs(*names):
-    """Where it goes in a root file system → this machine's file: programs, and what they are linked to."""
+    """Path in a root file system → this machine's file: programs, and what they are linked to."""
     found = {f"usr/bin/{name}": Path(path).resolve() for name in names if (path := program(name))}
     return found | libraries(found.values())
 

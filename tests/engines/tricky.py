@@ -68,7 +68,7 @@ LAYERS = (
 
 
 def layout(place, cache, media_type=spec.LAYER_GZIP, *, plain=False):
-    """The layout at `place`; the base's layer lies in the cache, and so do the others.
+    """The layout at `place`; the base's layer is in the cache, and so are the others.
 
     `plain`: without what engines cannot take or do not agree on, which is
     hard links from one layer to another: Docker and podman cannot unpack them;

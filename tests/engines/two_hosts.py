@@ -1,6 +1,6 @@
-"""Two hosts on one machine: network namespaces with an address and an sshd each, and one for whoever connects to them.
+"""Two hosts on one machine: network namespaces with an address and an sshd each, and one for the client.
 
-All three see the same files. A person at the third has a home with a key that both hosts take.
+All three see the same files. A person at the third has a home with a key that both hosts take; a plain user, if asked.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.conftest import program
 from tests.engines.daemons import log_of, stop
-from tests.engines.workplace import kill, until
+from tests.engines.workplace import call, kill, until
 
 SSHD = """\
 Port 22
@@ -32,19 +32,21 @@ LogLevel ERROR
 
 @dataclass(frozen=True)
 class Hosts:
-    """Addresses of two hosts; `prefix` goes before a command that is run at the third."""
+    """Addresses of two hosts and of the third; `prefix` goes before a command that the person runs there."""
 
     folder: Path
     names: tuple
     addresses: tuple
     prefix: tuple
+    third: str
+    person: str  #: the third's name
 
     @property
     def home(self):
         return self.folder / "home"
 
     def at(self, number, *command):
-        """What starts a command on a host (0 or 1), without ssh."""
+        """The words that start a command on a host (0 or 1), without ssh."""
         return [program("ip"), "netns", "exec", self.names[number], *map(str, command)]
 
     def start(self, *command, **options):
@@ -72,14 +74,17 @@ class Hosts:
 
 
 @contextlib.contextmanager
-def two_hosts(folder):
-    """Make them, with all files in `folder`; take everything away at the end."""
+def two_hosts(folder, user=None):
+    """Make them, with all files in `folder`; take everything away at the end. `user`: who the person is, else root."""
     mark = secrets.token_hex(3)
     bridge, person, names = f"gcb{mark}", f"gc-{mark}-p", tuple(f"gc-{mark}-{number}" for number in range(2))
     part = 1 + int(mark, 16) % 250
     addresses = tuple(f"10.231.{part}.{10 + number}" for number in range(2))
     (folder / "home" / ".ssh").mkdir(parents=True, mode=0o700)
     _key(folder / "home" / ".ssh" / "id_ed25519")
+    if user:
+        folder.chmod(0o755)
+        call("chown", "-R", f"{user.pw_uid}:{user.pw_gid}", folder / "home")
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     with contextlib.ExitStack() as stack:
         for name in (person, *names):
@@ -96,7 +101,11 @@ def two_hosts(folder):
             _ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
             stack.callback(stop, _sshd(folder, name, number, address))
-        hosts = Hosts(folder, names, addresses, (program("ip"), "netns", "exec", person))
+        prefix = (program("ip"), "netns", "exec", person)
+        drop = (
+            (program("setpriv"), f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups") if user else ()
+        )
+        hosts = Hosts(folder, names, addresses, (*prefix, *drop), f"10.231.{part}.1", person)
         _learn_keys(hosts)
         yield hosts
 
@@ -119,7 +128,7 @@ def _sshd(folder, name, number, address):
 
 
 def _learn_keys(hosts):
-    """What a person types once: `ssh-keyscan` for both."""
+    """Run what a user types once: `ssh-keyscan` for both."""
     known = hosts.home / ".ssh" / "known_hosts"
 
     def learnt():

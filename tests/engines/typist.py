@@ -80,8 +80,10 @@ class Typist:
 
     def typed(self, command, *changes, code=0):
         """The same; the whole of what became of it. `code`: its exit code, None for any."""
-        program = ("./build.py", f"{sys.executable} -E -s -m graphcrate.cli.main")
-        for before, after in (*changes, *self.changes, program):
+        programs = [("./build.py", f"{sys.executable} -E -s -m graphcrate.cli.main")]
+        for words in ("update", "catalog"):  # build.py hands them over
+            programs.insert(0, (f"./build.py {words}", f"{sys.executable} -E -s -m upkeep {words}"))
+        for before, after in (*changes, *self.changes, *programs):
             command = command.replace(before, after)
         done = subprocess.run(
             ["bash", "-euc", command],

@@ -15,13 +15,15 @@ import urllib.request
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from graphcrate.host.cache import kept_bytes
 from graphcrate.host.defects import TRACEBACK
+from graphcrate.host.disk.cache import kept_bytes
+from graphcrate.model.command import is_upkeeps
 from tests.conftest import ROOT, program
 
 #: what a build needs of a clone
 PARTS = (
     "graphcrate",
+    "packages",
     "doctor",
     "recipes",
     "targets",
@@ -64,7 +66,7 @@ def until(condition, seconds=120, process=None):
 
 
 def is_running(pid):
-    """Whether a process runs; one that has ended and nobody has waited for does not."""
+    """Return whether a process runs; one that has ended and was not waited for does not."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False
@@ -99,7 +101,7 @@ def tree(root):
 
 
 def without_rights(seen):
-    """What is left of a tree's entries in a folder that we unpack: no devices, set-user-id bits, capabilities."""
+    """The entries of a tree as left in a folder that we unpack: no devices, set-user-id bits, capabilities."""
     left = {}
     for name, (mode, *more, attributes) in seen.items():
         if mode[0] in "bc":
@@ -130,7 +132,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where the command line runs. `prefix` goes before each command (another user, no network)."""
+    """A place to run the command line in. `prefix` goes before each command (another user, no network)."""
 
     folder: Path
     cache: Path
@@ -141,7 +143,7 @@ class Workplace:
     def start(self, *arguments):
         """Start the command in a process group of its own."""
         return subprocess.Popen(
-            [*self.prefix, *self.program, *map(str, arguments)],
+            [*self.prefix, *self._program_for(arguments), *map(str, arguments)],
             cwd=self.folder,
             env={**os.environ, "GRAPHCRATE_CACHE": str(self.cache), TRACEBACK: "1", **self.environment},
             stdin=subprocess.DEVNULL,
@@ -150,6 +152,10 @@ class Workplace:
             encoding="utf-8",
             start_new_session=True,
         )
+
+    def _program_for(self, arguments):
+        """The program of a command: build.py hands upkeep's over."""
+        return (*self.program[:-1], "upkeep") if is_upkeeps(arguments) else self.program
 
     def run(self, *arguments, timeout=1500):
         """Run the command to its end."""
@@ -164,7 +170,7 @@ class Workplace:
         return self.folder / report["layout"]
 
     def leftovers(self):
-        """What ended commands left half-written, in the cache and beside the image. Locks are empty files that stay.
+        """Half-written files of ended commands, in the cache and beside the image. Locks are empty files that stay.
 
         Another worker's command may use the same cache now: what it holds is not left.
         """
@@ -174,7 +180,7 @@ class Workplace:
 
 
 def is_held(folder):
-    """Whether a running command holds this folder of a cache's tmp/, by the lock beside it; see `living_folder`."""
+    """Return whether a running command holds this folder of a cache's tmp/, by its lock; see `living_folder`."""
     try:
         with folder.with_name(f"{folder.name}.lock").open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -254,10 +260,10 @@ def versions():
 
 
 def small_stack():
-    """What to ask for to get the smallest real image that can be made here."""
+    """The request for the smallest real image that can be made here."""
     return ("torch", *versions())
 
 
 def pyg_stack(extensions="none"):
-    """What to ask for to get the smallest real image with PyG: without compiled extensions, which take minutes."""
+    """The request for the smallest real image with PyG: without compiled extensions, which take minutes."""
     return ("pyg", *versions(), "--extensions", extensions)

@@ -18,7 +18,7 @@ from tests.unit.wheel_server import WheelServer
 
 @dataclasses.dataclass
 class Origin:
-    """Where all comes from and goes to, and the image as it is without a fault."""
+    """The place of inputs and outputs, and the image as it is without a fault."""
 
     root: Path
     registry: RegistryServer

@@ -1,4 +1,4 @@
-"""Write docs/faults.md from what a run of all rows recorded: python -m tests.faults.page FOLDER."""
+"""Write dist/docs/faults.md from what a run of all rows recorded: python -m tests.faults.page FOLDER."""
 
 import importlib
 import json
@@ -8,11 +8,9 @@ import textwrap
 from pathlib import Path
 
 from tests import ROOT
-from tests.conftest import IN_CI
 from tests.faults.rows import ALL, GROUPS, ROWS
 
-PAGE = ROOT / "docs" / "faults.md"
-WRITTEN = ROOT / "dist" / "faults.md" if IN_CI else PAGE  #: a run that decides on a change leaves the clone as it is
+PAGE = ROOT / "dist" / "docs" / "faults.md"
 MODULES = ("wheels", "layers", "network", "host", "killed", "streams", "same")
 HEAD = """# Faults
 What happens to graphcrate on machines and networks that fail. Each row is a real run of the command line against real
@@ -21,15 +19,15 @@ same machine. `make faults` runs them all and writes this page; {form}.
 
 A fault is survived when nothing is wrong or lost: the same command ends well afterwards with the same digest, no tag
 names a blob that is missing, no half-written file, mount or process is left, and a failure is one sentence with its
-next step and an exit code of its own ([list](settings.md)). The last column: seconds of the slowest command that ended
-well, which has made up for the fault, on {cores} cores with a load of {load:.0f} (in the quarter of an hour before the
-end; two of it are the run's own).
+next step and an exit code of its own ([list](../../docs/settings.md)). The last column: seconds of the slowest command
+that ended well, which has made up for the fault, on {cores} cores with a load of {load:.0f} (in the quarter of an hour
+before the end; two of it are the run's own).
 """
 FORM = {False: "`FAULTS=all` is the longer form", True: "this is its longer form, `FAULTS=all`"}
 
 
 def notes():
-    """What stands below a heading, by the group."""
+    """The text below a heading, by the group."""
     from tests.faults.test_same import FACTORS
 
     drawn = "; ".join(f"{name}: {', '.join(values)}" for name, values in FACTORS.items())
@@ -69,10 +67,10 @@ def main(folder):
     told = [json.loads(path.read_text()) for path in Path(folder).glob("*.json")]
     records = {one["name"]: one for one in told}
     if missing := sorted({name for name, _ in load()} - set(records)):
-        sys.exit(f"no record of {', '.join(missing)}: {PAGE.name} stays as it is")
-    WRITTEN.parent.mkdir(exist_ok=True)
-    WRITTEN.write_text(text(records), encoding="utf-8")
-    sys.stdout.write(f"{WRITTEN.relative_to(ROOT)}: {len(records)} faults\n")
+        sys.exit(f"no record of {', '.join(missing)}: {PAGE.name} is not written")
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(text(records), encoding="utf-8")
+    sys.stdout.write(f"{PAGE.relative_to(ROOT)}: {len(records)} faults\n")
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def make_project(folder, index, base):
 
 
 def environment(home, index):
-    """What keeps this machine's own settings out. Temporary files go where a row can count them."""
+    """Variables that keep this machine's own settings out. Temporary files go where a row can count them."""
     own = {name: "" for name in os.environ if re.match(r"(PIP_|UV_|.*_proxy$|.*_PROXY$|SOURCE_DATE_EPOCH$)", name)}
     (home / "tmp").mkdir(parents=True, exist_ok=True)
     settings = {"PIP_CONFIG_FILE": "/dev/null", "UV_DEFAULT_INDEX": index}

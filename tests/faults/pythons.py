@@ -66,7 +66,7 @@ def find(minor):
 
 
 def asked(name):
-    """What a Python says of itself; None where it does not start or lacks a module."""
+    """A Python's answer about itself; None where it does not start or lacks a module."""
     told = subprocess.run([name, "-IS", "-c", ASK], capture_output=True, encoding="utf-8", check=False)
     if told.returncode:
         return None
@@ -75,7 +75,7 @@ def asked(name):
 
 
 def anybody_reads(path):
-    """Whether other users get there."""
+    """Return whether other users get there."""
     return all(folder.stat().st_mode & 0o005 == 0o005 for folder in [path, *path.parents])
 
 

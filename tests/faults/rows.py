@@ -1,4 +1,4 @@
-"""Rows of docs/faults.md: a test of a fault says how it ended, and that is kept where FAULTS_RECORDS names a folder."""
+"""Rows of the page of faults: a test says how its fault ended, which is kept where FAULTS_RECORDS names a folder."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-#: what docs/faults.md has, in this order
+#: what the page has, in this order
 GROUPS = ("Wheels", "Base and layers", "Network", "Host", "Same bytes")
 RECORDS = "FAULTS_RECORDS"  #: the folder that `make faults` reads them from
 ALL = os.environ.get("FAULTS") == "all"  #: the longer form, an hour instead of minutes
@@ -27,7 +27,7 @@ class Row:
 
 
 class Ended(NamedTuple):
-    """How it ended, for the page. `seconds`: until all was well again, None where nothing had to be repeated."""
+    """The end of a row, for the page. `seconds`: until all was well again, None where nothing had to be repeated."""
 
     how: str
     seconds: float | None = None

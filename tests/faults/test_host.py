@@ -1,4 +1,4 @@
-"""The machine: disks that fill, caches that lie on file servers or rot, many builders, clocks, secrets."""
+"""The machine: disks that fill, caches on file servers or with rot, many builders, clocks, secrets."""
 
 import base64
 import contextlib
@@ -37,7 +37,7 @@ MIB = 1 << 20
 )
 @pytest.mark.engine("mount", "root")
 def test_full_disk(origin, scratch, case):
-    """What is temporary comes on top of what stays: none of these limits is enough."""
+    """Temporary files come on top of what stays: none of these limits is enough."""
     number, slowest = 100 if ALL else 8, 0.0
     with small_disk(scratch / "disk", size="1g", nr_inodes=30000) as resize:
 

@@ -1,4 +1,4 @@
-"""Bases and layers that lie, from a registry; files of images that are damaged."""
+"""False bases and layers from a registry; damaged files of images."""
 
 import copy
 import dataclasses
@@ -7,14 +7,14 @@ import random
 import re
 import struct
 
-from graphcrate.artifacts.formats.squashfs import MAGIC, NO_FRAGMENT, STORED, SUPERBLOCK
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
+from sifsquash.squashfs import MAGIC, NO_FRAGMENT, STORED, SUPERBLOCK
 from tests.faults import project
 from tests.faults.rows import ALL, Ended, Watch, row, rows
 from tests.unit import tars
-from tests.unit.test_layer_cases import OUT, REFUSED
+from tests.unit.artifacts.test_layer_cases import OUT, REFUSED
 
 FOREIGN = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
 

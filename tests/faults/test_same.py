@@ -1,4 +1,4 @@
-"""The same lock gives the same bytes, whoever builds it, wherever, whenever, with whatever is there already."""
+"""The same lock gives the same bytes for any user, place and time, with any cache."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""What a shell, a service or a batch system starts a program with: closed streams, limits, options of Python."""
+"""Programs as started by a shell, a service or a batch system: closed streams, limits, options of Python."""
 
 import dataclasses
 import shutil

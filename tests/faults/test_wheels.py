@@ -1,4 +1,4 @@
-"""Wheels that lie: each is added to the image by the command line, and does not get in."""
+"""Wheels with false contents: each is added to the image by the command line, and does not get in."""
 
 import io
 import stat
@@ -11,7 +11,7 @@ from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
 from tests.faults import project
 from tests.faults.rows import Ended, Watch, row, rows
-from tests.unit.test_wheel import at
+from tests.unit.artifacts.test_wheel import at
 from tests.unit.wheelmaker import entry, record_row, wheel_bytes
 
 NAME = "pkg-1.0-py3-none-any.whl"

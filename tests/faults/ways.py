@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests import sources
 from tests.engines.workplace import until
 
 
@@ -30,7 +31,7 @@ def owned(place, number):
 
 def run_by(place, python):
     """The place with another Python (`pythons.Python`)."""
-    place = place.having(PYTHONPATH=f"{place.folder}:{python.packages}")
+    place = place.having(PYTHONPATH=f"{sources(place.folder)}:{python.packages}")
     if python.libraries:
         place = place.having(LD_LIBRARY_PATH=python.libraries)
     return dataclasses.replace(place, program=(python.path, "-s", "-m", "graphcrate.cli.main"))
@@ -41,13 +42,13 @@ def pretending(place, what):
     # a copy: other users may not get to this checkout
     script = shutil.copy(Path(__file__).with_name("pretending.py"), place.cache.parent)
     if "PYTHONPATH" not in place.environment:
-        place = place.having(PYTHONPATH=str(place.folder))
+        place = place.having(PYTHONPATH=sources(place.folder))
     return dataclasses.replace(place, program=(place.program[0], "-s", script, what))
 
 
 @contextlib.contextmanager
 def small_disk(folder, **options):
-    """A file system of a few megabytes; sets its limits anew when called."""
+    """A file system of a few megabytes; sets its limits again when called."""
     folder.mkdir(exist_ok=True)
 
     def words(given):

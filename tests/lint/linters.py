@@ -13,7 +13,7 @@ SHELL_SECTIONS = SECTIONS - {"files", "help", "labels"}
 
 
 def findings(program, *arguments, text=None):
-    """What a linter says, empty when it is content. A linter that fails in silence has something to say too.
+    """Return a linter's findings. One that fails without output has a finding too.
 
     Neither this machine's configuration nor a person's variables have a say.
     """
@@ -32,7 +32,7 @@ def findings(program, *arguments, text=None):
 
 
 def hadolint(text):
-    """What a stranger's hadolint says that minds no pragma: no configuration, no finding too small."""
+    """Findings of a hadolint that heeds no pragma: no configuration, no finding too small."""
     return findings("hadolint", "--no-color", "--disable-ignore-pragma", "-", text=text)
 
 

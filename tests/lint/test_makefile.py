@@ -12,7 +12,7 @@ import pytest
 
 from tests import ROOT
 from tests.commands import commands, objection, parts
-from tests.unit.test_commands import PAGES
+from tests.unit.house.test_commands import PAGES
 
 #: has no say in what is built, but in how it is prepared
 PREPARING = ("PYTHON",)
@@ -20,7 +20,7 @@ PREPARING = ("PYTHON",)
 
 @functools.cache
 def make(*words):
-    """What make would do; nothing is done."""
+    """The commands that make would run; none is run."""
     prepared = ("-o", ".venv/ready-run", "-o", ".venv/ready-dev")
     done = subprocess.run(["make", "-n", *prepared, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr

@@ -18,7 +18,7 @@ def committed(pattern):
 KINDS = ("debian", "pypi", "image", "cpu", "debian-devel", "image-devel")
 DOCKERFILES = committed("images/*/*/Dockerfile") | {f"of {kind}": render.dockerfile(PLANS[kind]) for kind in KINDS}
 DEFINITIONS = committed("images/*/*/*.def") | {f"of {kind}": render.definition(PLANS[kind]) for kind in KINDS}
-JOBS = ROOT / "tests" / "unit" / "jobs"
+JOBS = ROOT / "tests" / "unit" / "render" / "jobs"
 SCRIPTS = [ROOT / name for name in ("tools/prepare", "tools/lock-requirements", ".ci/run", ".ci/machine")]
 #: What a rendered text may ask a linter to overlook, with why.
 OVERLOOKED = {
@@ -112,7 +112,7 @@ def test_spython_reads_a_definition_as_we_do(tmp_path):
 
 
 def test_shellcheck_finds_nothing_in_our_scripts_and_jobs():
-    """Jobs are those that `job` prints, kept by tests/unit/test_jobs.py."""
+    """Jobs are those that `job` prints, kept by tests/unit/render/test_jobs.py."""
     jobs = sorted([*JOBS.glob("*.sbatch"), *JOBS.glob("*.sh")])
     assert {path.suffix for path in jobs} == {".sbatch", ".sh"}
     assert findings("shellcheck", "--norc", *SCRIPTS, *jobs) == ""

@@ -11,10 +11,12 @@ import typer
 from ruamel.yaml import YAML
 
 from graphcrate.cli import main, tables
-from graphcrate.compat import catalog
+from graphcrate.compat.variants import catalog
 from graphcrate.host.context import Context
+from graphcrate.model.command import is_upkeeps
 from tests import ROOT
 from tests.lint.linters import findings, shellcheck
+from upkeep import cli as upkeep
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -121,7 +123,7 @@ def variables(script):
 
 
 def unknown_names(workflow):
-    """What expressions name of inputs, steps, jobs' outputs and the matrix without its being there."""
+    """Names in expressions of inputs, steps, jobs' outputs and the matrix that do not exist."""
     inputs = {f"inputs.{name}" for name in (workflow.value["on"].get("workflow_dispatch") or {}).get("inputs", {})}
     found = set()
     for job in workflow.jobs.values():
@@ -147,13 +149,14 @@ def unknown_calls(script):
     """Words behind `make` and `./build.py` that neither knows, and programs of ours that are not there."""
     targets = set(re.findall(r"^([a-z-]+): ", MAKEFILE, re.MULTILINE))
     settings = set(re.findall(r"\b([A-Z]+)=", re.search(r"^# Settings: (.*)", MAKEFILE, re.MULTILINE)[1]))
-    commands = typer.main.get_command(main.app).commands
+    own, upkeeps = (typer.main.get_command(app).commands for app in (main.app, upkeep.app))
     found = []
     for words in calls(script):
         if words[0] == "make":
             found += [word for word in words[1:] if "=" not in word and word not in targets]
             found += [word for word in words[1:] if "=" in word and word.partition("=")[0] not in settings]
         elif words[0] == "./build.py":
+            commands = upkeeps if is_upkeeps(words[1:]) else own
             parameters = commands[words[1]].params if words[1] in commands else []
             options = {option for one in parameters for option in (*one.opts, *one.secondary_opts)}
             found += [words[1]] if words[1] not in commands else []

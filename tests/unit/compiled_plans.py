@@ -2,7 +2,8 @@
 
 import msgspec
 
-from graphcrate.compat import libraries, planning
+from graphcrate.compat.facts import libraries
+from graphcrate.compat.plan import planning
 from graphcrate.model.lock import Compilation, DebianToolkit, ImageToolkit, Lock, WheelToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from tests.made import bookworm, deb, sdist, wheel

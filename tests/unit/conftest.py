@@ -9,6 +9,8 @@ import threading
 
 import pytest
 
+from graphcrate.compat.facts import facts
+
 PROCESSES = {
     "subprocess.Popen",
     "os.exec",
@@ -74,6 +76,20 @@ guard = Guard()
 sys.addaudithook(guard)
 
 
+@pytest.fixture
+def gpus_are(monkeypatch):
+    """Put a table of GPUs in place of the real one, so that a row for a new GPU changes no expectation."""
+
+    def put(table):
+        for name in ("all_gpus", "models_by_capability"):
+            cached = getattr(facts, name)
+            cached()  # those who have imported it keep the real table
+            monkeypatch.setattr(facts, name, cached.__wrapped__)
+        monkeypatch.setattr(facts, "gpus", lambda: table)
+
+    return put
+
+
 @pytest.fixture(autouse=True)
 def stay_inside(request):
     guard.seen.clear()
@@ -85,15 +101,17 @@ def stay_inside(request):
 
 @pytest.fixture(autouse=True)
 def one_day(monkeypatch):
-    """What is judged by the date is judged on this one."""
+    """Code that judges by the date gets this one."""
     monkeypatch.setattr("graphcrate.host.settings.today", lambda: TODAY)
 
 
 @pytest.fixture
 def typed(monkeypatch, capsys):
-    """Types a command of build.py: (exit code, stdout, stderr)."""
+    """Types a command of build.py, which hands some to upkeep: (exit code, stdout, stderr)."""
     from graphcrate.cli import main
     from graphcrate.host.defects import TRACEBACK
+    from graphcrate.model.command import is_upkeeps
+    from upkeep import __main__ as upkeep
 
     monkeypatch.setenv(TRACEBACK, "1")  # a defect that a test meets is shown whole
 
@@ -101,7 +119,7 @@ def typed(monkeypatch, capsys):
         monkeypatch.setattr("sys.argv", ["build.py", *map(str, arguments)])
         code = 0
         try:
-            main.main()
+            (upkeep if is_upkeeps(arguments) else main).main()
         except SystemExit as ended:
             code = ended.code or 0
         out, err = capsys.readouterr()
@@ -116,7 +134,7 @@ def typed(monkeypatch, capsys):
 
 @pytest.fixture
 def cache(tmp_path):
-    from graphcrate.host.cache import Cache
+    from graphcrate.host.disk.cache import Cache
 
     opened = Cache(tmp_path / "cache")
     yield opened
@@ -137,11 +155,11 @@ def context(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_places(monkeypatch):
-    """The environment of somebody to whom no mirror of Debian's is known, on a machine that is no Debian."""
+    """The environment of a user who knows no mirror of Debian's, on a machine that is no Debian."""
     from graphcrate.inputs.bases import mirrors
 
     monkeypatch.setattr(mirrors, "of_machine", lambda *_: None)
-    monkeypatch.setattr("graphcrate.host.retry.FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("graphcrate.host.net.retry.FIRST_PAUSE", 0.0)
     return dict.fromkeys(("DEBIAN_FALLBACK", "DEBIAN_ARCHIVE", "DEBIAN_SNAPSHOT"), mirrors.NONE)
 
 
@@ -175,11 +193,11 @@ def registry():
 @pytest.fixture
 def channels(server, monkeypatch):
     """The same server in place of PyTorch's and PyG's channels; nothing waits before a retry."""
-    from graphcrate.compat import addresses
+    from graphcrate.compat.facts import addresses
     from graphcrate.model.recipe import Channel
 
-    monkeypatch.setattr("graphcrate.host.retry.FIRST_PAUSE", 0.0)
-    monkeypatch.setattr("graphcrate.resolve.search.AGAIN", (0.001, 0.002))
+    monkeypatch.setattr("graphcrate.host.net.retry.FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("graphcrate.resolve.sources.search.AGAIN", (0.001, 0.002))
     monkeypatch.setitem(addresses.ROOTS, Channel.PYTORCH, server.url("/whl"))
     monkeypatch.setitem(addresses.ROOTS, Channel.PYG, server.url("/whl"))
     return server
@@ -188,7 +206,7 @@ def channels(server, monkeypatch):
 @pytest.fixture
 def mirrors(monkeypatch):
     """Two servers in place of the public mirrors, empty."""
-    from graphcrate.resolve import channels
+    from graphcrate.resolve.sources import channels
     from tests.unit.wheel_server import WheelServer
 
     with WheelServer() as one, WheelServer() as two:
@@ -203,7 +221,7 @@ def mirrors(monkeypatch):
 @pytest.fixture
 def program(monkeypatch):
     """Stands in for uv and for the resolution of bases and toolkits; remembers what it was asked."""
-    from graphcrate.resolve import pinning
+    from graphcrate.resolve.stack import pinning
     from tests.unit import small_index
 
     stand_in = small_index.Uv()
@@ -223,7 +241,7 @@ def lock(channels, cache, program):
 
 @pytest.fixture
 def world(channels, cache, program, progress, monkeypatch):
-    """Where candidates are chosen."""
+    """The world in which candidates are chosen."""
     from tests.unit import resolve_world, small_index
 
     small_index.fill(channels)

@@ -13,7 +13,7 @@ PATIENCE = 30.0
 
 
 class Outcome(NamedTuple):
-    """What became of one of those at once."""
+    """The end of one of those at once."""
 
     value: Any = None
     error: BaseException | None = None

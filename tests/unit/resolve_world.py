@@ -1,10 +1,12 @@
-"""Where candidates are chosen: a server with all channels, a cache, a clock that tests set."""
+"""The world in which candidates are chosen: a server with all channels, a cache, a clock that tests set."""
 
-from graphcrate.compat.request import SourceOptions
-from graphcrate.host import http, settings
-from graphcrate.resolve import offers, resolver
-from graphcrate.resolve.candidates import choose
-from graphcrate.resolve.fetch import fetch
+from graphcrate.compat.variants.request import SourceOptions
+from graphcrate.host import settings
+from graphcrate.host.net import http
+from graphcrate.resolve.sources import offers
+from graphcrate.resolve.sources.fetch import fetch
+from graphcrate.resolve.stack import resolver
+from graphcrate.resolve.stack.candidates import choose
 from tests.made import bookworm, index_of, place
 from tests.unit import small_index
 

@@ -7,8 +7,8 @@ import lzma
 
 import pysequoia
 
-from graphcrate.host.cache import Cache
-from graphcrate.inputs.bases import archive
+from graphcrate.host.disk.cache import Cache
+from graphcrate.inputs.bases import release as releases
 from graphcrate.inputs.bases.archive import SuiteArchive
 from tests.made import place
 from tests.unit.conftest import Recorder
@@ -30,7 +30,7 @@ def signer():
 def trusted(server, cache, progress, folder, monkeypatch):
     """The archives, with a key that counts as one of Debian's; `folder` is for that key."""
     (folder / "debian-archive-keys.asc").write_text(str(signer().extract_certificate()))
-    monkeypatch.setattr(archive, "_KEYS", folder)
+    monkeypatch.setattr(releases, "_KEYS", folder)
     return Debian(server, signer(), cache, progress)
 
 
@@ -56,24 +56,35 @@ class Debian:
         until="Fri, 01 Jan 2100 00:00:00 UTC",
         date="Sat, 09 Aug 2025 10:00:00 UTC",
         stem="binary-amd64/Packages",
+        says=None,
     ):
+        """Sign these lists and put them on the server. `says`: fields of the Release file that are others; "": none."""
         data, place = pack("".join(lists).encode()), f"{root}/dists/{suite}"
         name = f"{section}/{stem}{kind}"
         path = f"{name.rpartition('/')[0]}/by-hash/SHA256/{sha256(data)}" if by_hash else name
-        release = f"Suite: x\nDate: {date}\nValid-Until: {until}\nAcquire-By-Hash: {'yes' if by_hash else 'no'}\n"
+        fields = self.named(suite, date, until, by_hash) | (says or {})
+        release = "".join(f"{field}: {value}\n" for field, value in fields.items() if value)
         release += f"SHA256:\n {self.server.put(f'{place}/{path}', data)} {len(data)} {name}\n"
         signed = pysequoia.sign(self.signer.signer(), release.encode(), mode=pysequoia.SignatureMode.CLEAR)
         self.server.put(f"{place}/InRelease", signed)
+
+    @staticmethod
+    def named(suite, date, until, by_hash):
+        """Return the first fields of a Release file, as Debian writes them."""
+        _, dash, part = suite.partition("-")
+        label = "Debian-Security" if part == "security" else "Debian"
+        fields = {"Origin": "Debian", "Label": label, "Suite": f"stable{dash}{part}", "Codename": suite}
+        return fields | {"Date": date, "Valid-Until": until, "Acquire-By-Hash": "yes" if by_hash else "no"}
 
     def put_contents(self, suite, *lines, **more):
         """An index of files; each line has a path and where its packages are, separated by spaces."""
         lists = [f"{line}\n" for line in lines]
         self.put(suite, lists, stem="Contents-amd64", **{"pack": gzip.compress, "kind": ".gz", **more})
 
-    def open(self, suite="bookworm", **variables):
+    def open(self, suite="bookworm", *, without_security=False, **variables):
         mirror = self.server.url("/debian")
         variables = {"DEBIAN_MIRROR": mirror, "DEBIAN_SECURITY_MIRROR": mirror, **variables}
-        return SuiteArchive(suite, place(self.cache, variables, self.progress))
+        return SuiteArchive(suite, place(self.cache, variables, self.progress, without_security=without_security))
 
     def opened(self, *stanzas, updates=(), security=(), **more):
         self.put("bookworm", stanzas, **more)

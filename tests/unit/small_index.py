@@ -9,20 +9,22 @@ import re
 import urllib.parse
 import zipfile
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat.request import SourceOptions
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.model.lock import DebianBase, DebianToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
-from graphcrate.resolve import base, extensions, pyg_lib, resolver
-from graphcrate.resolve.channels import Source, SourceKind
-from graphcrate.resolve.locks import ResolveContext
-from graphcrate.resolve.pinning import UnsolvableError
-from graphcrate.resolve.target import project_and_version
+from graphcrate.resolve.sources import pyg_lib
+from graphcrate.resolve.sources.channels import Source, SourceKind
+from graphcrate.resolve.sources.target import project_and_version
+from graphcrate.resolve.stack import base, extensions, resolver
+from graphcrate.resolve.stack.locks import ResolveContext
+from graphcrate.resolve.stack.pinning import UnsolvableError
 from tests.made import deb, index_of, place
 from tests.unit.wheel_server import small_sdist, small_wheel
 
@@ -38,7 +40,7 @@ dependencies = ["numpy", "tqdm"]
 
 
 def fill(server):
-    """What the package index has."""
+    """Fill the package index."""
     many = {
         "torch": [
             small_wheel("torch", "2.0.1", tag=CP311, requires=["filelock", "nvidia-cublas-cu11==11.10.3.66"]),
@@ -117,7 +119,7 @@ TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels
 
 
 def context(recipe, request, cache, environment, *, variant=None, progress=None, **options):
-    """What is resolved, as the pipeline says it."""
+    """The request to resolve, as the pipeline makes it."""
     ctx = place(cache, environment, progress)
     return ResolveContext(recipe=recipe, variant=variant or recipe.variants[0], request=request, ctx=ctx, **options)
 
@@ -154,6 +156,9 @@ def lock_base(suite, *packages):
     return DebianBase(suite=suite, packages=packages)
 
 
+NO_NAMES = MappingProxyType({})
+
+
 class Uv:
     """Answers `uv.compile_requirements`; records what it was asked."""
 
@@ -161,7 +166,9 @@ class Uv:
         self.calls = []
         self.newest = ""  # day of the last upload: with an older cutoff there is no solution
 
-    def __call__(self, requirements, target, index, sources, options, preferred=(), wheels=None, cutoff=None):
+    def __call__(
+        self, requirements, target, index, sources, options, preferred=(), wheels=None, cutoff=None, named=NO_NAMES
+    ):
         limits = [Requirement(line) for line in options["constraints"]]
         asked = {"requirements": list(requirements), "target": target, "constraints": list(options["constraints"])}
         self.calls.append(asked | {"cutoff": cutoff})
@@ -169,11 +176,9 @@ class Uv:
             error = UnsolvableError("the requirements cannot be resolved")
             error.explanation = "no versions of numpy"
             raise error
-        client, listings, places = (
-            sources.client,
-            sources.listings,
-            (*sources.user.further, Source(SourceKind.INDEX, index)),
-        )
+        client, listings = sources.client, sources.listings
+        folders = (source for source in sources.user.further if source.names is None)
+        places = (*folders, Source(SourceKind.INDEX, index))
         fixed = {canonicalize_name(Requirement(line).name): Requirement(line) for line in options["overrides"]}
         entries, queue, seen = [], list(requirements), set()
         while queue:
@@ -191,7 +196,8 @@ class Uv:
                 continue
             seen.add(name)
             allowed = [item.specifier for item in (requirement, *limits) if canonicalize_name(item.name) == name]
-            offered = next(filter(None, (listings.project(one, name) for one in places)), ())
+            asked_of = [named[name]] if name in named else places
+            offered = next(filter(None, (listings.project(one, name) for one in asked_of)), ())
             links = [
                 link
                 for link in offered
@@ -219,4 +225,5 @@ class Uv:
 def requires_of(content):
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return re.findall(r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE)
+        lines = re.findall(r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE)
+        return [line for line in lines if "extra ==" not in line]

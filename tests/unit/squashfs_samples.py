@@ -6,11 +6,14 @@ that is no UTF-8, two devices, a fifo, a socket, and owners beside root.
 
 import base64
 import zlib
-from pathlib import Path
+
+from tests import ROOT
+
+COMPRESSIONS = ("gzip", "lzo", "lz4", "xz", "zstd")
 
 
 def sample(compression: str) -> bytes:
-    """The file, padded as mksquashfs does; it lies deflated and in base 85 below `squashfs/`."""
-    packed = Path(__file__).with_name("squashfs") / f"{compression}.b85"
+    """The file, padded as mksquashfs does; it is deflated and in base 85 among the data of sifsquash's tests."""
+    packed = ROOT / "packages/sifsquash/tests/data/mksquashfs" / f"{compression}.b85"
     data = zlib.decompress(base64.b85decode("".join(packed.read_text("ascii").split())))
     return data + bytes(-len(data) % 4096)

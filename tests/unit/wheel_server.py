@@ -23,7 +23,7 @@ MARK = '<meta name="pypi:repository-version" content="1.0">'  #: PEP 629
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens to one request instead of the right answer."""
+    """The fault of one request instead of the right answer."""
 
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
@@ -39,6 +39,7 @@ class Page:
     base: str  # prefix of the hrefs
     files: dict[str, bytes]
     hashes: bool = True
+    metadata: str = ""  # hash of what is beside each file, or "true": an attribute of links (PEP 658, PEP 714)
     sizes: bool = True
     forms: tuple[str, ...] = ("json", "html")
     yanked: tuple[str, ...] = ()
@@ -61,9 +62,12 @@ class Page:
         """PEP 503."""
         lines = []
         for name, content in self.files.items():
-            target = urllib.parse.quote(self.base + name) + (f"#sha256={sha256(content)}" if self.hashes else "")
+            target = urllib.parse.quote(self.base + name, safe=":/") + (
+                f"#sha256={sha256(content)}" if self.hashes else ""
+            )
             yanked = ' data-yanked="broken"' if name in self.yanked else ""
-            lines.append(f'<a href="{html.escape(target)}"{yanked}>{html.escape(name)}</a><br>')
+            beside = f' data-core-metadata="{self.metadata}"' if self.metadata else ""
+            lines.append(f'<a href="{html.escape(target)}"{yanked}{beside}>{html.escape(name)}</a><br>')
         return f"<!DOCTYPE html><html><head>{MARK}</head><body>{''.join(lines)}</body></html>".encode()
 
 
@@ -113,7 +117,7 @@ class WheelServer(Loopback):
         self._serve(f"{prefix}/{project}/", "/files/", files, "/files", **options)
 
     def pytorch(self, tag, files, *, prefix="/whl", **options):
-        """PyTorch's channel of one CUDA version: an HTML index whose files lie beside the project folders."""
+        """PyTorch's channel of one CUDA version: an HTML index whose files are beside the project folders."""
         place = f"{prefix}/{tag}"
         for project in {name.split("-")[0] for name in files}:
             mine = {name: content for name, content in files.items() if name.split("-")[0] == project}
@@ -161,7 +165,7 @@ class _Handler(Answers):
     def _send_file(self, body, fault):
         asked = self.headers.get("Range")
         if not asked or not self.owner.ranges:
-            return self._send(200, {"Accept-Ranges": "bytes"}, body, fault)
+            return self._send(200, {"Accept-Ranges": "bytes", **dict(fault.headers)}, body, fault)
         first, last = asked.removeprefix("bytes=").split("-")
         start = int(first) + self.owner.shift if first else max(len(body) - int(last), 0)
         end = min(int(last), len(body) - 1) if first and last else len(body) - 1

@@ -227,7 +227,7 @@ def _there(name: str) -> str:
 
 
 def _without_pictures() -> None:
-    """Let an example end that draws what it found: the image has no matplotlib, and nobody looks."""
+    """Let an example end that draws its results: the image has no matplotlib, and the picture is not used."""
 
     class Nothing(types.ModuleType):
         def __getattr__(self, name: str) -> Any:  # noqa: ANN401

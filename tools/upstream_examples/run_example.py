@@ -38,12 +38,12 @@ def run_example(name: str, *arguments: str, epochs: int = 0, seconds: float = 28
 
 
 def last_line(text: str) -> str:
-    """What a program said last: of a traceback, the error."""
+    """Return a program's last line: of a traceback, the error."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "without a word")
 
 
 def has_gpu() -> bool:
-    """Whether torch sees a GPU."""
+    """Return whether torch sees a GPU."""
     import torch
 
     return bool(torch.cuda.is_available())

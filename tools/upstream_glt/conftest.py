@@ -33,7 +33,7 @@ GPUS = {
 
 
 def gpus(file: str, test: str) -> int:
-    """How many GPUs a test needs."""
+    """The number of GPUs that a test needs."""
     return GPUS.get(file, GPUS.get(f"{file}::{test}", 0))
 
 

@@ -47,14 +47,17 @@ def _index(layout: Layout) -> spec.ImageIndex:
 
 
 def is_docker(path: Path, layout: Layout, name: str | None) -> bool:
-    """Whether a file is what `write_docker` writes of this image. It is whole: the list of its parts comes last."""
+    """Return whether a file is what `write_docker` writes of this image.
+
+    It is whole: the list of its parts comes last.
+    """
     config = _blob_path(layout.manifest.config.digest)  # names the layers' contents, too
     saved = _document(path, "manifest.json", tuple[Saved, ...]) or ()
     return [(image.config, image.repo_tags) for image in saved] == [(config, (name,) if name else None)]
 
 
 def is_oci(path: Path, layout: Layout) -> bool:
-    """Whether a file is what `write_oci` writes of this layout."""
+    """Return whether a file is what `write_oci` writes of this layout."""
     return _document(path, "index.json", spec.ImageIndex) == _index(layout)
 
 
@@ -71,8 +74,9 @@ def _document(path: Path, name: str, kind: type[_Kind]) -> _Kind | None:
 
 
 def write_docker(stream: IO[bytes], layout: Layout, name: str | None, created: int, advance: Advance) -> None:
-    """What `docker save` writes: manifest.json, the configuration, the layers. `name` is the image's, with its tag.
+    """Write the archive that `docker save` writes: manifest.json, configuration, layers.
 
+    `name`: the image's, with its tag.
     Layers stay compressed, since every Docker inflates gzip; those of zstd, which old ones cannot, are inflated here.
     Raises LayoutError as `write_oci`.
     """
@@ -110,7 +114,7 @@ class _Archive:
             self._put(descriptor, descriptor.digest, descriptor.size, self._checked(descriptor))
 
     def inflated(self, layer: Descriptor) -> None:
-        """A layer as a plain tar. Read twice: a tar wants the size first."""
+        """A layer as a plain tar. Read twice: a tar has the size first."""
         if layer.digest in self.paths:
             return
         blob = LayerBlob(path=self._layout.blob(layer.digest), media_type=layer.media_type)

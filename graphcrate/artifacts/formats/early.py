@@ -1,4 +1,4 @@
-"""Which bytes of a file are read while programs start: a squashfs has them uncompressed.
+"""Find the bytes of a file that are read while programs start: a squashfs has them uncompressed.
 
 The rule looks at names and headers alone, since a recording of one start would differ between machines. It is made for
 what `import torch` reads of an image (docs/decisions/conversion.md): bytecode, and of libraries the tables of the
@@ -6,9 +6,10 @@ loader, constants and the first part of the code, but no GPU code and nothing fo
 """
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
-from graphcrate.artifacts.formats.fatbin import BEGINNING
+from treeaudit.fatbin import BEGINNING
 
 MOST_DATA = 24 << 20  #: bytes of a segment without code; what the loader relocates comes first
 #: Beginnings of the names of libraries that others open when they are first used, not when they are loaded.
@@ -21,7 +22,7 @@ _LOAD, _EH_FRAME = 1, 0x6474E550
 _EXECUTABLE, _WRITABLE = 1, 2
 
 
-class _Early(NamedTuple):
+class _Part(NamedTuple):
     """Bytes of a file from `start` to before `end`."""
 
     start: int
@@ -29,8 +30,25 @@ class _Early(NamedTuple):
     writable: bool
 
 
-def is_bytecode(path: str) -> bool:
-    """Whether a program that imports the file reads all of it."""
+class Early:
+    """The rule, as `sifsquash.packer` asks for it.
+
+    `most_code` is the bytes of a segment with code that count; with 0 no library's do.
+    """
+
+    def __init__(self, most_code: int) -> None:
+        self._most_code = most_code
+
+    def small(self, path: str) -> bool:
+        """Return whether a program that imports the file reads all of it."""
+        return _is_bytecode(path)
+
+    def large(self, path: str, head: memoryview) -> Callable[[int, memoryview], bool]:
+        """Return what tells of a file's blocks, asked in their order."""
+        return EarlyBytes(path, head, self._most_code).has
+
+
+def _is_bytecode(path: str) -> bool:
     return path.endswith(".pyc")
 
 
@@ -42,12 +60,12 @@ class EarlyBytes:
     """
 
     def __init__(self, path: str, head: bytes | memoryview, most_code: int) -> None:
-        self._whole = is_bytecode(path)
+        self._whole = _is_bytecode(path)
         self._early = _segments(bytes(head), most_code) if most_code and _loaded(path) else ()
         self._gpu = False  # GPU code has begun, after which there is neither other code nor constants
 
     def has(self, start: int, block: bytes | memoryview) -> bool:
-        """Whether the block that begins at byte `start` has any."""
+        """Return whether the block that begins at byte `start` has any."""
         here = [early for early in self._early if early.start < start + len(block) and start < early.end]
         if self._whole or any(early.writable for early in here):
             return True
@@ -57,14 +75,14 @@ class EarlyBytes:
 
 
 def _loaded(path: str) -> bool:
-    """Whether a library or program of this name may be loaded when another program starts."""
+    """Return whether a library or program of this name may be loaded when another program starts."""
     name = path.rpartition("/")[2]
     # Programs that packages bring, such as ptxas, are called for a purpose.
     return not name.startswith(_LATER) and (".so" in name or _PACKAGES not in path)
 
 
-def _segments(head: bytes, most_code: int) -> tuple[_Early, ...]:
-    """What is early of a library or program; nothing where its headers are not in `head`, or it is another file."""
+def _segments(head: bytes, most_code: int) -> tuple[_Part, ...]:
+    """Find the early parts of a library or program; none where its headers are not in `head`, or for another file."""
     if len(head) < _HEADER.size or not head.startswith(_IDENTITY):
         return ()
     *_, table, _, _, _, entry, count, _, _, _ = _HEADER.unpack_from(head)
@@ -78,5 +96,5 @@ def _segments(head: bytes, most_code: int) -> tuple[_Early, ...]:
             most = most_code if flags & _EXECUTABLE else MOST_DATA
             # The rest of a segment after the table of frames is for exceptions, too.
             ends = [offset + min(size, most), *(frame for frame in frames if offset <= frame < offset + size)]
-            early.append(_Early(offset, min(ends), bool(flags & _WRITABLE)))
+            early.append(_Part(offset, min(ends), bool(flags & _WRITABLE)))
     return tuple(early)

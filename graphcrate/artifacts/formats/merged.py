@@ -7,49 +7,12 @@ from typing import NamedTuple, cast
 import msgspec
 
 from graphcrate.model.errors import LayoutError
-from graphcrate.model.values import Size
 from graphcrate.oci.blob import CHUNK, TarStream
 from graphcrate.oci.entries import parents
 from graphcrate.oci.layout import REBUILD
+from sifsquash.values import LATEST, XATTR, Inode
 
-XATTR = "SCHILY.xattr."  #: before the name of an extended attribute, in pax headers
-_LATEST = 0xFFFFFFFF  #: time that a squashfs can hold, in Unix seconds
 _FOLDER, _FILE, _LINK = tarfile.DIRTYPE, tarfile.REGTYPE, tarfile.SYMTYPE
-
-
-class Stored(msgspec.Struct, kw_only=True):
-    """Where compressed blocks are: in the file of a packed layer, one after another. Complete when all are written."""
-
-    layer: Size = 0  #: lowest 0
-    start: Size = 0  #: of the first block, in bytes
-    sizes: list[Size] = []  #: of the blocks as a squashfs has them: 0: a hole, `squashfs.STORED_DATA`: not compressed
-    crc: Size = 0  #: CRC-32 of the blocks as they are stored
-    fragment: Size | None = None  #: number of the fragment block that has the whole content of a small file
-    offset: Size = 0  #: in it
-
-
-class Inode(msgspec.Struct, frozen=True, kw_only=True):
-    """A file, folder, link, device or pipe. Paths that share one are hard links of each other."""
-
-    kind: bytes  #: type flag of the tar format
-    mode: Size  #: permission bits, 0 to 0o7777
-    uid: Size = 0
-    gid: Size = 0
-    mtime: Size = 0  #: Unix seconds, as far as a squashfs can hold them
-    size: Size = 0
-    link: str = ""  #: target of a symbolic link
-    device: tuple[int, int] = (0, 0)
-    xattrs: tuple[tuple[str, str], ...] = ()  #: bytes that are no UTF-8 as surrogates
-    content: bytes = b""  #: of a file that is in no layer
-    stored: Stored | None = None
-
-    @property
-    def is_folder(self) -> bool:
-        return self.kind == _FOLDER
-
-    @property
-    def is_file(self) -> bool:
-        return self.kind == _FILE
 
 
 #: A folder that no layer has an entry for, as `artifacts.formats.rootfs` makes it.
@@ -57,7 +20,7 @@ IMPLIED = Inode(kind=_FOLDER, mode=0o755)
 
 
 class Addition(NamedTuple):
-    """An entry that a runtime wants and the image lacks. Its owner is root."""
+    """An entry that a runtime needs and the image lacks. Its owner is root."""
 
     path: str
     mode: int = 0o755
@@ -113,7 +76,7 @@ def inode_of(path: str, header: tarfile.TarInfo) -> Inode:
     if not (regular or header.isdir() or header.issym() or header.isfifo() or header.isdev()):
         raise LayoutError(f"{path} is of an unknown type {header.type!r}")
     try:
-        mtime = min(max(int(header.mtime), 0), _LATEST)
+        mtime = min(max(int(header.mtime), 0), LATEST)
     except (ValueError, OverflowError) as error:
         raise LayoutError(f"{path} has no valid time") from error
     xattrs = tuple((name, value) for name, value in sorted(header.pax_headers.items()) if name.startswith(XATTR))
@@ -131,7 +94,7 @@ def inode_of(path: str, header: tarfile.TarInfo) -> Inode:
 
 
 def content_of(header: tarfile.TarInfo, stream: TarStream) -> Iterator[bytes]:
-    """The content of the file whose header was read last, holes as zeros. Raises LayoutError for a map that lies."""
+    """The content of the file whose header was read last, holes as zeros. Raises LayoutError for a false map."""
     if not header.issparse():
         yield from stream.chunks(header.size)
         return

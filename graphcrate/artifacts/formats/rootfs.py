@@ -24,14 +24,16 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.formats.merged import IMPLIED, XATTR, Inode, content_of, inode_of
-from graphcrate.host.atomic import appearing
+from graphcrate.artifacts.formats.merged import IMPLIED, content_of, inode_of
+from graphcrate.host.disk import trees
+from graphcrate.host.disk.atomic import appearing
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.words import printable
 from graphcrate.oci.blob import TarStream, open_blob
 from graphcrate.oci.entries import HARMLESS_DEVICES, Entries, device_of, overlaid, read_entries
 from graphcrate.oci.spec import LayerBlob
+from sifsquash.values import XATTR, Inode
 
 _ROOT = "root"
 #: A root without the capability, or in a user namespace that lacks the id, does without.
@@ -47,7 +49,7 @@ _LINKED = Inode(kind=tarfile.REGTYPE, mode=0)  #: what a hard link shares has at
 
 @dataclass(frozen=True)
 class Withheld:
-    """What an image has and a tree has not, by paths."""
+    """Paths that an image has and a tree leaves out."""
 
     devices: list[str] = field(default_factory=list)  #: "/dev/sda (b 8:0)"
     set_id: list[str] = field(default_factory=list)  #: files whose program would run as its owner or group
@@ -180,7 +182,7 @@ def _make(on_disk: str, inode: Inode, header: tarfile.TarInfo, stream: TarStream
 def _tree(root: Path) -> Entries[_Node]:
     """An unpacked tree as if it were a layer. Its files are linked, and never written."""
     tree = Entries[_Node]()
-    for at, folders, names in os.walk(root):
+    for at, folders, names in trees.walk(root):
         for on_disk in (at, *(f"{at}/{name}" for name in (*folders, *names))):
             path, status = on_disk.removeprefix(str(root)).lstrip("/"), os.lstat(on_disk)
             if not stat.S_ISDIR(status.st_mode):

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.formats.merged import Addition, Inode
+from graphcrate.artifacts.formats.merged import Addition
 from graphcrate.model import codec
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.plan import VENV
 from graphcrate.oci.spec import ImageConfig, RunConfig
+from sifsquash.values import Inode
 
 #: A small file's text; empty where it is not there.
 Text = Callable[[str], str]
@@ -54,7 +55,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def singularity_additions(config: ImageConfig, definition: str) -> Iterator[Addition]:
-    """What Singularity wants, folders before what is in them. `definition` is what `inspect --deffile` shows."""
+    """Yield the files that Singularity needs, folders before their contents.
+
+    `definition`: shown by `inspect --deffile`.
+    """
     run = config.run
     for folder in (_HOME, *(f"{_HOME}/{name}" for name in ("actions", "env", "libs")), *_FOLDERS):
         yield Addition(folder)
@@ -126,7 +130,7 @@ def words(arguments: Iterable[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """One word of a POSIX shell, whatever is in it.
+    """One word of a POSIX shell, of any characters.
 
     A single quote in double ones: Apptainer's own interpreter keeps the backslash of `\\'` where it is assigned.
     """
@@ -199,14 +203,14 @@ def _imported(inode: Inode) -> Inode:
 
 
 def read_settings(paths: Container[str], text: Text) -> Settings | None:
-    """How containers of a tree with these paths start, by what Apptainer or enroot wrote; None where neither did."""
+    """The settings of a tree with these paths, by what Apptainer or enroot wrote; None where neither did."""
     if SIF_SCRIPT in paths:
         return _read_singularity(text)
     return _read_enroot(text) if _ENROOT_SCRIPT in paths else None
 
 
 def _read_singularity(text: Text) -> Settings:
-    """What `/.singularity.d` says. Apptainer writes `export A="${A:-"value"}"`, we `[ -n "${A:-}" ] || A='value'`."""
+    """Read `/.singularity.d`. Apptainer writes `export A="${A:-"value"}"`, we `[ -n "${A:-}" ] || A='value'`."""
     variables: dict[str, str] = {}
     for path in _SIF_VARIABLES:
         script = text(path)
@@ -236,7 +240,7 @@ def _value(written: str) -> str:
 
 
 def _read_enroot(text: Text) -> Settings:
-    """What `enroot import` wrote into /etc/rc and /etc/environment."""
+    """Read the settings that `enroot import` wrote into /etc/rc and /etc/environment."""
     lines = tuple(line for line in text("/etc/environment").splitlines() if "=" in line and not line.startswith("#"))
     match = _EXEC.search(text(_ENROOT_SCRIPT))
     try:

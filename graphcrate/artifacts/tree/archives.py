@@ -16,7 +16,8 @@ from graphcrate.artifacts.formats.docker_archive import Saved
 from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
 from graphcrate.artifacts.tree.layers import LayerTree, open_layers, read_layer
 from graphcrate.artifacts.tree.reader import OpenedTree, Tools
-from graphcrate.host import oci_engine, process
+from graphcrate.host import process
+from graphcrate.host.engines import oci_engine
 from graphcrate.model.errors import LayoutError, UsageError
 from graphcrate.model.limits import DOCUMENTS
 from graphcrate.model.tree import Form
@@ -35,7 +36,7 @@ def read_docker(reference: str, tools: Tools) -> OpenedTree:
     import docker.errors
     import requests.exceptions
 
-    from graphcrate.host import docker_engine
+    from graphcrate.host.engines import docker_engine
 
     with docker_engine.connected(tools.ctx.environment) as api:
         try:
@@ -57,7 +58,7 @@ def read_podman(reference: str, tools: Tools) -> OpenedTree:
     with tools.ctx.cache.folder() as folder:
         saved = folder / "image.tar"
         tools.ctx.progress.note(f"podman saves {reference}")
-        done = engine.call("save", "--quiet", "--format", "docker-archive", "--output", str(saved), reference)
+        done = engine.call("save", "--quiet", "--format", "docker-archive", "--output", str(saved), strange=[reference])
         if done.returncode:
             raise process.failure(["podman", "save", reference], done.returncode, done.lines)
         return read_file(f"podman:{reference}", saved, tools, form="podman")
@@ -89,7 +90,7 @@ def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tool
 
 
 def _stream(pieces: Iterable[bytes], size: int | None) -> TarStream:
-    """The tar in these bytes, `size` of them where that is known, whatever it is compressed with."""
+    """The tar in these bytes (`size` of them where that is known), in any supported compression."""
     reader = io.BufferedReader(Chunks(pieces), CHUNK)
     head = reader.peek(len(ZSTD_MAGIC))
     kind = spec.LAYER_TAR
@@ -119,7 +120,7 @@ class _Archive:
                 self._read_member(path, member, stream)
 
     def _read_member(self, path: str, member: tarfile.TarInfo, stream: TarStream) -> None:
-        """A document or a layer; whatever else there is means nothing."""
+        """Read a document or a layer; ignore other members."""
         pieces = stream.chunks(member.size)
         first = next(pieces)
         if first[:1] in (b"{", b"[") and first[257:262] != b"ustar" and member.size <= MAX_READ:

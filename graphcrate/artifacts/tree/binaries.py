@@ -1,8 +1,7 @@
-"""What an audit asks about, of images, wheels and folders: programs and libraries, packages' metadata, links."""
+"""An audit's view of images, wheels and folders: programs and libraries, packages' metadata, links."""
 
 import itertools
 import mmap
-import os
 import re
 import tempfile
 from collections import Counter
@@ -14,22 +13,23 @@ from typing import BinaryIO, cast
 import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.artifacts.formats import elf, fatbin
-from graphcrate.artifacts.formats.elf import Extent, ForeignError, UnlistedError, system_folders
 from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools, whole_file
 from graphcrate.artifacts.wheel import open_wheel
-from graphcrate.compat import verbs
-from graphcrate.compat.facts import numbers
+from graphcrate.compat.facts import start_up, verbs
+from graphcrate.compat.facts.facts import numbers
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.model import codec
-from graphcrate.model.audit import Binary, Contents, InstalledDistribution
+from graphcrate.model.audit import Contents, InstalledDistribution
 from graphcrate.model.contract import Settings
-from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import VENV
 from graphcrate.model.platform import DEFAULT, SUPPORTED, Platform, supported
+from treeaudit.elf import Extent
+from treeaudit.judge import MAGIC, judge
+from treeaudit.loader import system_folders
+from treeaudit.values import Binary
 
 #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` asks for
-_VERSION = 8
+_VERSION = 9
 _LARGEST_TEXT = 1 << 26
 _SMALLEST_BINARY = 64  #: bytes: an ELF header
 _SITE = re.compile(r"(?P<site>(?:/.*)?/(?:site|dist)-packages)/(?P<rest>.*)")
@@ -54,8 +54,6 @@ _TOOLKIT = re.compile(r"(/usr/local/cuda(?:-[\d.]+)?|.*/pkgs/cuda-toolkit[^/]*)/
 _CACHED = re.compile(r".*/pkgs/[^/]+-[^/]+-[^/]+/")  #: name-version-build in conda's cache, where no Python looks
 _LABELS = "graphcrate."  #: an image of ours keeps a toolkit on purpose alone (FLAVOUR=devel)
 _ARCHITECTURES = f"{_LABELS}architectures"
-_MAGIC = b"\x7fELF"
-_LOADABLE = ("ET_DYN", "ET_EXEC")
 _ENDING, _STEM, _LONGEST = re.compile(rb"(\.so(?:\.\d+)*)\0"), re.compile(rb"[A-Za-z0-9_+.\-]+\Z"), 80
 _VERB = re.compile(rb"(?<![A-Za-z0-9_])(?:ibv|mlx5dv)_[a-z0-9_]{1,60}(?=\0)")
 _MOST_VERBS = 1000  #: names; libibverbs and libmlx5 have fewer together
@@ -76,7 +74,7 @@ def nothing(path: str, size: int) -> bool:
 
 
 def selection(folder: Path, below: str = "", kept_whole: Keep = nothing, chosen: Keep | None = None) -> Selection:
-    """What a reader has to keep. `folder`: for temporary files; `below`: where in an image the artifact would lie.
+    """Select what a reader keeps. `folder`: for temporary files; `below`: where in an image the artifact would be.
 
     `kept_whole`: whose content, by path and size, others ask for too; `chosen`: which files are read, else `keeps`.
     """
@@ -98,7 +96,7 @@ def selection(folder: Path, below: str = "", kept_whole: Keep = nothing, chosen:
 
 
 def keeps(path: str, size: int) -> bool:
-    """Whether a file may be a program or library, or one of the texts that count, going by its name."""
+    """Return whether a file may be a program or library, or one of the texts that count, going by its name."""
     if _CACHED.match(path):
         return False
     if _is_text(path):
@@ -107,7 +105,7 @@ def keeps(path: str, size: int) -> bool:
 
 
 def is_of_network(path: str, size: int) -> bool:
-    """Whether a file tells what NCCL gets for the network: NCCL, libibverbs, what these need of the system."""
+    """Return whether a file tells what NCCL gets for the network: NCCL, libibverbs, what these need of the system."""
     if not keeps(path, size):
         return False
     if _LOADER_FOLDERS.fullmatch(path) or VERBS_DRIVER.fullmatch(path) or _NETWORK.fullmatch(path):
@@ -156,7 +154,7 @@ def of_opened(
 
 
 def of_wheels(name: str, wheels: Sequence[Path], site: str, tools: Tools) -> Contents:
-    """Of wheels, as they would lie in this folder, for the platform that their names have where all have the same one.
+    """Of wheels, as installed in this folder, for the platform that their names have where all have the same one.
 
     Raises IntegrityError for a damaged one.
     """
@@ -224,7 +222,7 @@ def _described(contents: Contents) -> Contents:
         contents,
         distributions=tuple(_distributions(readable)),
         python=_python_of(contents),
-        folders=tuple(dict.fromkeys((*_configured(readable), *system_folders(contents.platform)))),
+        folders=tuple(dict.fromkeys((*_configured(readable), *system_folders(contents.platform.triplet)))),
         preferred=tuple(filter(None, variables.get("LD_LIBRARY_PATH", "").split(":"))),
         architectures=tuple(filter(None, re.split(r"[,;]", labels.get(_ARCHITECTURES, "")))),
         meant=any(label.startswith(_LABELS) for label in labels),
@@ -242,10 +240,10 @@ def read_binary(
     """
     if isinstance(content, Path):
         with content.open("rb") as file:
-            return _judged(file, name, with_code) if file.read(len(_MAGIC)) == _MAGIC else None
+            return _judged(file, name, with_code) if file.read(len(MAGIC)) == MAGIC else None
     pieces = iter(content)
     first = next(pieces, b"")
-    if not first.startswith(_MAGIC):
+    if not first.startswith(MAGIC):
         return None
     with tempfile.TemporaryFile(dir=folder) as temporary:
         temporary.write(first)
@@ -255,24 +253,11 @@ def read_binary(
 
 
 def _judged(file: BinaryIO, name: str, with_code: bool) -> Binary | None:
-    size = file.seek(0, os.SEEK_END)
-    try:
-        file_facts = elf.read_stream(file, name)
-    except UnlistedError as error:
-        return Binary(size=size, opaque=error.what)
-    except IntegrityError as error:
-        return Binary(size=size, fault=error.what, foreign=isinstance(error, ForeignError))
-    if file_facts.type not in _LOADABLE:
-        return None
-    binary = msgspec.structs.replace(file_facts.binary, verbs=asked_of_verbs(file, file_facts.data))
-    if not with_code:
+    binary, parts = judge(file, name, with_code=with_code)
+    if binary is None or parts is None:
         return binary
-    try:
-        code, fault = fatbin.read(file, file_facts.fat_binaries, name) if file_facts.fat_binaries else [], ""
-    except IntegrityError as error:  # a CUDA yet to come may write it otherwise, and the library loads all the same
-        code, fault = [], error.what
-    named = mentions(file, file_facts.fat_binaries)
-    return msgspec.structs.replace(binary, code=fatbin.usual(code), code_fault=fault, mentions=named)
+    binary = msgspec.structs.replace(binary, verbs=asked_of_verbs(file, parts.data))
+    return msgspec.structs.replace(binary, mentions=mentions(file, parts.fat_binaries)) if with_code else binary
 
 
 def mentions(file: BinaryIO, code: Extent | None) -> tuple[str, ...]:
@@ -323,13 +308,14 @@ def _python_of(contents: Contents) -> str:
 
 def _is_text(path: str) -> bool:
     if match := _SITE.fullmatch(path):
-        return bool(_METADATA.fullmatch(match["rest"]) or _RECORD.fullmatch(match["rest"]))
+        kinds = (_METADATA, _RECORD)
+        return start_up.concerns(path) or any(kind.fullmatch(match["rest"]) for kind in kinds)
     named = (_LOADER_FOLDERS, _SYSTEM, VERBS_DRIVER)
-    return path in RELEASES or any(pattern.fullmatch(path) for pattern in named)
+    return start_up.concerns(path) or path in RELEASES or any(pattern.fullmatch(path) for pattern in named)
 
 
 def _installed(name: str, site: str) -> str:
-    """Where an installer puts a member of a wheel (PEP 427, the .data folder)."""
+    """Return the path at which an installer puts a member of a wheel (PEP 427, the .data folder)."""
     top, _, rest = name.partition("/")
     if not top.endswith(".data"):
         return f"{site}/{name}"

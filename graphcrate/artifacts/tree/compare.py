@@ -1,7 +1,7 @@
-"""Two artifacts to their differences, those to what may differ and what may not, and all of it to lines. Pure.
+"""Compare two artifacts, judge which differences are allowed, and word them as lines. Pure.
 
 What may differ between the embedded build, `docker build` and `apptainer build` of one lock is in `allowances.toml`,
-each with its reason; whatever is not there is a difference. Each was seen between real artifacts;
+each with its reason; all else is a difference. Each was seen between real artifacts;
 docs/decisions/equality.md tells how. Installers word some files each in their own way; what those say must agree.
 """
 
@@ -36,14 +36,14 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class AllowedDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """What may differ between artifacts of one lock, and why."""
+    """A difference that is allowed between artifacts of one lock, with the reason."""
 
     reason: str
     #: paths: `*` any characters but a slash, a final `/**` everything below (not the folder itself); or settings
     patterns: tuple[str, ...]
     aspects: tuple[Aspect, ...]
     same: Sameness = "any"  #: how contents are compared all the same (modes: `set-id`); concerns no other aspect
-    #: one of the two is such an artifact (or a folder, a squashfs); empty: whatever they are
+    #: one of the two is such an artifact (or a folder, a squashfs); empty: for any
     forms: tuple[Form, ...] = ()
 
 
@@ -63,7 +63,7 @@ ALLOWANCES = msgspec.toml.decode(
     Path(__file__).with_name("allowances.toml").read_bytes(),
     type=dict[Literal["allowance"], tuple[AllowedDifference, ...]],
 )["allowance"]
-#: A larger file is compared by its bytes alone, so that nobody's image fills our memory.
+#: A larger file is compared by its bytes alone, so that no image fills our memory.
 LARGEST = 1 << 24
 _LAUNCHER_LIMIT = 1 << 12
 _SET_ID = stat.S_ISUID | stat.S_ISGID
@@ -86,7 +86,7 @@ _LAUNCHER = re.compile(r"#!(\S+)\nfrom ([\w.]+) import (\w+)\n    sys\.exit\(([\
 
 
 def is_kept(path: str, size: int) -> bool:
-    """Whether a reader has to keep this file's content, because it may be compared in another form than its bytes."""
+    """Return whether a reader has to keep this file's content, since its bytes alone may not decide the comparison."""
     if path.endswith(".pyc"):
         return size <= LARGEST
     return "/bin/" in path and size <= _LAUNCHER_LIMIT
@@ -107,7 +107,7 @@ def _launcher(content: bytes) -> tuple[str, ...] | None:
 def differences(first: OpenedTree, second: OpenedTree) -> Iterator[Difference]:
     """Every aspect in which the trees differ, by path, then the settings where both have them.
 
-    Owners count only where both trees know them. What lies below a folder that one tree lacks is listed too.
+    Owners count only where both trees know them. Files below a folder that one tree lacks are listed too.
     """
     paths = first.entries.keys() | second.entries.keys()
     for path in sorted(paths, key=lambda path: path.replace("/", "\0")):  # what a folder holds right behind it
@@ -189,7 +189,7 @@ def _expression(pattern: str) -> str:
 
 
 def _same(form: Sameness, path: str, first: OpenedTree, second: OpenedTree) -> bool:
-    """Whether two contents (or modes) are the same in this form. False where either is not of that form."""
+    """Return whether two contents (or modes) are the same in this form. False where either is not of that form."""
     if form == "any":
         return True
     if form == "set-id":
@@ -268,7 +268,7 @@ def summary(comparison: Comparison) -> str:
 
 
 def _listed(listed: Iterable[Difference]) -> Iterator[str]:
-    """A line each; what lies below a folder that one of them lacks is counted in the folder's line."""
+    """A line each; files below a folder that one tree lacks are counted in the folder's line."""
     below: list[tuple[Difference, int]] = []
     for difference in listed:
         if below and _is_below(difference, below[-1][0]):

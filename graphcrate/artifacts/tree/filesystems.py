@@ -3,17 +3,20 @@
 Nothing is followed out of it: links are entries like any other.
 """
 
+import itertools
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from graphcrate.artifacts.formats import sif
-from graphcrate.artifacts.formats.squashfs import Content, Squashfs
+from graphcrate.artifacts.formats.translated import layout_errors
 from graphcrate.artifacts.tree.reader import OpenedTree, Tools, owners_known, with_hashes
+from graphcrate.host.disk import trees
 from graphcrate.model.errors import HostError
 from graphcrate.model.tree import Entry, Form, Kind
 from graphcrate.oci.blob import CHUNK
+from sifsquash import sif
+from sifsquash.squashfs import Squashfs
 
 _KINDS: dict[int, Kind] = {
     stat.S_IFREG: "file",
@@ -29,7 +32,7 @@ _KINDS: dict[int, Kind] = {
 def read_folder(name: str, root: Path, tools: Tools) -> OpenedTree:
     """Read a folder. Raises HostError where something in it may not be read."""
     try:
-        unhashed = dict(_walk(str(root), ""))
+        unhashed = dict(_walk(str(root)))
         files = [path for path, entry in unhashed.items() if entry.kind == "file"]
         entries = with_hashes(name, unhashed, files, lambda path: _chunks(f"{root}{path}"), tools)
     except PermissionError as error:
@@ -47,32 +50,36 @@ def read_folder(name: str, root: Path, tools: Tools) -> OpenedTree:
 
 def read_squashed(form: Form, name: str, file: Path, tools: Tools) -> OpenedTree:
     """Read a SIF's primary partition, or a squashfs: enroot's `.sqsh`, or of any other maker. Raises LayoutError."""
-    image = tools.stack.enter_context(Squashfs(file, sif.root_offset(file) if form == "sif" else 0))
     entries: dict[str, Entry] = {}
-    contents: dict[str, Content] = {}
-    for path, entry, content in image.entries():
-        entries[path] = entry
-        if content is not None:
-            contents[path] = content
+    contents = {}
+    with layout_errors():
+        image = tools.stack.enter_context(Squashfs(file, sif.root_offset(file) if form == "sif" else 0))
+        for path, entry, content in image.entries():
+            entries[path] = Entry(entry.kind, entry.mode, entry.uid, entry.gid, entry.size, "", entry.link)
+            if content is not None:
+                contents[path] = content
     # In the order of the file, so that the disk and the blocks that several small files share are read once.
     ordered = sorted(contents, key=lambda path: (contents[path].start, contents[path].fragment))
-    entries = with_hashes(name, entries, ordered, lambda path: image.chunks(contents[path]), tools)
+    with layout_errors():
+        entries = with_hashes(name, entries, ordered, lambda path: image.chunks(contents[path]), tools)
 
     def read(path: str) -> bytes:
-        return tools.selection.distil(path, entries[path].size, image.chunks(contents[path]))
+        with layout_errors():
+            return tools.selection.distil(path, entries[path].size, image.chunks(contents[path]))
 
     return OpenedTree(name, form, entries, read, owners_known(entries), compression=image.compression)
 
 
-def _walk(root: str, folder: str) -> Iterator[tuple[str, Entry]]:
-    yield folder or "/", _entry(f"{root}{folder}")
-    with os.scandir(f"{root}{folder}") as entries:
-        for entry in entries:
-            path = f"{folder}/{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(root, path)
-            else:
-                yield path, _entry(f"{root}{path}")
+def _walk(root: str) -> Iterator[tuple[str, Entry]]:
+    yield "/", _entry(root)
+    for at, *names in trees.walk(root, failed=_raised):
+        for name in itertools.chain(*names):
+            path = f"{at.removeprefix(root)}/{name}"
+            yield path, _entry(f"{root}{path}")
+
+
+def _raised(error: OSError) -> None:
+    raise error
 
 
 def _entry(path: str) -> Entry:

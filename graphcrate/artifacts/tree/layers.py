@@ -5,7 +5,6 @@ of each, under the layer's digest and that name, since many images share a layer
 """
 
 import hashlib
-import os
 import stat
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
@@ -14,9 +13,10 @@ from pathlib import Path
 import msgspec
 from isal import igzip, igzip_lib
 
-from graphcrate.artifacts.formats.merged import Inode, check_digest, content_of, inode_of
+from graphcrate.artifacts.formats.merged import check_digest, content_of, inode_of
 from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools
-from graphcrate.host.cache import Cache
+from graphcrate.host.disk import trees
+from graphcrate.host.disk.cache import Cache
 from graphcrate.host.parallel import parallel
 from graphcrate.model import codec
 from graphcrate.model.contract import Settings
@@ -26,6 +26,7 @@ from graphcrate.oci import layer_files, spec
 from graphcrate.oci.blob import InflateError, TarStream, open_blob
 from graphcrate.oci.entries import Entries, Faults, device_of, overlaid, read_entries
 from graphcrate.oci.layout import Layout
+from sifsquash.values import Inode
 
 _FOLDER = "trees"
 _FAST = 1  #: igzip's level
@@ -52,7 +53,7 @@ _IMPLIED = LayerEntry(Entry("folder", 0o755))
 
 
 def read_layer(stream: TarStream, selection: Selection) -> LayerTree:
-    """Read one layer to its end, hashing its files. Raises LayoutError for one that nobody would unpack."""
+    """Read one layer to its end, hashing its files. Raises LayoutError for one that no runtime would unpack."""
 
     def keep(path: str, header: tarfile.TarInfo) -> LayerEntry:
         inode = inode_of(path, header)
@@ -68,7 +69,7 @@ def read_layer(stream: TarStream, selection: Selection) -> LayerTree:
 def read_unpacked(root: Path, selection: Selection) -> LayerTree:
     """The same of a layer that `oci.layer_files` has; without hashes."""
     tree = LayerTree()
-    for at, folders, names in os.walk(root):
+    for at, folders, names in trees.walk(root):
         for on_disk in (Path(at, name) for name in (*folders, *names)):
             path, status = str(on_disk.relative_to(root)), on_disk.lstat()
             mode, link, content = stat.S_IMODE(status.st_mode), "", None
@@ -97,7 +98,7 @@ def _file(path: str, inode: Inode, content: Iterator[bytes], selection: Selectio
     rest = pieces()
     kept = selection.distil(path, inode.size, rest) if selection.keep(path, inode.size) else None
     if selection.hashes:
-        for _ in rest:  # what nobody looked at
+        for _ in rest:  # not read
             pass
     sha256 = digest.hexdigest() if selection.hashes else ""
     return LayerEntry(Entry("file", inode.mode, inode.uid, inode.gid, inode.size, sha256), kept)
@@ -116,9 +117,9 @@ def open_layers(
     broken = [layer for layer in layers if isinstance(layer, LayoutError)]
     if not broken:
         contradictions = Faults()
-        trees = [layer for layer in layers if not isinstance(layer, LayoutError)]
+        whole = [layer for layer in layers if not isinstance(layer, LayoutError)]
         try:
-            merged = overlaid(trees, _IMPLIED, contradictions.add)
+            merged = overlaid(whole, _IMPLIED, contradictions.add)
         except LayoutError as error:
             contradictions.errors.append(error)
         if broken := contradictions.errors:
@@ -155,7 +156,7 @@ def _joined(errors: Sequence[LayoutError]) -> LayoutError | None:
 
 
 def _settings(config: spec.ImageConfig) -> Settings:
-    """How containers of the image start."""
+    """Return the settings with which containers of the image start."""
     run = config.run
     return Settings(
         platform=f"{config.os}/{config.architecture}",

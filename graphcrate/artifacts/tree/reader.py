@@ -1,4 +1,4 @@
-"""What readers work with, and what they give: an artifact's tree, and the contents that were selected of it."""
+"""Readers' tools and results: an artifact's tree, and the contents that were selected from it."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,13 +18,13 @@ from graphcrate.oci import spec
 
 
 def whole_file(path: str, size: int, content: Iterable[bytes] | Path) -> bytes:
-    """Keep all of a file, which comes in pieces or lies on the disk."""
+    """Keep all of a file, which comes in pieces or is on the disk."""
     return content.read_bytes() if isinstance(content, Path) else b"".join(content)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What a reader is after: whose content it keeps (absolute path, size), in which form, and whether it hashes files.
+    """A reader's selection: whose content it keeps (absolute path, size), in which form, and whether it hashes files.
 
     `distil` makes of a file what is kept in the place of its content, in memory; it is called from several threads.
     `name`: of it and its version, where layers of a layout may be remembered.
@@ -61,7 +61,7 @@ class OpenedTree:
 
 @dataclass(frozen=True)
 class Tools:
-    """What readers work with. Whatever they put into `stack` lives until the comparison is done."""
+    """A reader's tools. Contexts that it puts into `stack` stay open until the comparison is done."""
 
     ctx: Context
     stack: ExitStack
@@ -70,9 +70,9 @@ class Tools:
 
 
 def owners_known(entries: Mapping[str, Entry]) -> bool:
-    """Whether a tree without a record of its owners (a folder, a squashfs) has any.
+    """Return whether a tree without a record of its owners (a folder, a squashfs) has any.
 
-    Whoever unpacks or packs without root makes one owner of all, and then owners say nothing.
+    Without root, unpacking or packing gives everything one owner, and then owners say nothing.
     """
     return len({(entry.uid, entry.gid) for entry in entries.values()}) > 1
 

@@ -1,4 +1,4 @@
-"""Whether packages have code for the GPUs that the image is meant for."""
+"""GPU code of packages, compared with the GPUs that the image is meant for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from posixpath import basename
@@ -7,12 +7,13 @@ from typing import Literal
 import msgspec
 
 from graphcrate.checks.audit.packages import BASE, TORCH, Packages
-from graphcrate.compat import gpu_code
-from graphcrate.compat.facts import compute_capability, is_older, models_by_capability, ordered
-from graphcrate.compat.packages import of_feature
-from graphcrate.compat.rules import capability_name
-from graphcrate.model.audit import AuditFinding, Contents, GpuCode, GpuVerdict, PackageCode, Severity
+from graphcrate.compat.facts import gpu_code
+from graphcrate.compat.facts.facts import compute_capability, is_older, models_by_capability, ordered
+from graphcrate.compat.facts.packages import of_feature
+from graphcrate.compat.variants.rules import capability_name
+from graphcrate.model.audit import AuditFinding, Contents, GpuVerdict, PackageCode, Severity
 from graphcrate.model.command import command
+from treeaudit.values import GpuCode
 
 _USUAL = "A100"  #: the GPU that is named where code is for it and for others
 _UNREADABLE = "has code for GPUs that is not understood"
@@ -33,7 +34,7 @@ def of_packages(contents: Contents, packages: Packages) -> tuple[PackageCode, ..
 
 
 def verdicts(contents: Contents, packages: Packages) -> Mapping[str, GpuVerdict]:
-    """What the GPUs of each capability ("7.0") that lists name run of an image."""
+    """Judge, for the GPUs of each listed capability ("7.0"), what they run of an image."""
     return {
         capability: msgspec.structs.replace(
             _verdict(tuple(findings(contents, packages, models[:1]))), lost=_lost(contents, packages, capability)
@@ -43,7 +44,7 @@ def verdicts(contents: Contents, packages: Packages) -> Mapping[str, GpuVerdict]
 
 
 def _verdict(findings: Sequence[AuditFinding]) -> GpuVerdict:
-    """What findings on one GPU amount to. What NVIDIA's libraries lack leaves other ways."""
+    """Sum up the findings on one GPU. What NVIDIA's libraries lack leaves other ways."""
     for severity, status in _STATUSES.items():
         for finding in findings:
             if finding.severity == severity and not gpu_code.is_nvidias(finding.package, finding.file):
@@ -77,7 +78,7 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
         path for package in packages.with_binaries() if package.name == TORCH for path in packages.binaries(package)
     ]
     for_cuda = any(basename(path).startswith(("libtorch_cuda", "libc10_cuda")) for path in libraries)
-    if gpus and libraries and not for_cuda and not contents.left:  # those may be in a layer that nobody looked at
+    if gpus and libraries and not for_cuda and not contents.left:  # those may be in a layer that was not read
         what = "is PyTorch for the CPU: it has no code for any GPU"
         fix = f"{command('image', '…', gpu=gpus[0].lower())}    takes a PyTorch for CUDA"
         yield packages.finding("architectures", "fail", libraries[0], what, "the GPU stays idle", fix)
@@ -134,7 +135,7 @@ def _lacks(
 
 
 def _fix(path: str, code: GpuCode, package: str, capability: str, label: str) -> str:
-    """What to do where a library's code is not for a GPU. A package that was compiled may have come as a wheel."""
+    """Say what to do where a library's code is not for a GPU. A package that was compiled may have come as a wheel."""
     model = label.partition(" ")[0].rstrip(",").lower()
     if package == TORCH or gpu_code.is_nvidias(package, path):
         return f"another torch: {command('explain', gpu=model)}"

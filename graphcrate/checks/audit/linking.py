@@ -1,4 +1,4 @@
-"""Whether the loader takes each program and library: libraries, their versions, symbols, the form of strings."""
+"""Linking: whether the loader takes each program and library, by libraries, versions, symbols, the form of strings."""
 
 import functools
 import re
@@ -8,15 +8,16 @@ from posixpath import basename
 import itanium_demangler
 import msgspec
 
-from graphcrate.artifacts.formats.elf import is_driver
-from graphcrate.checks.audit.loading import Loader, loadable
+from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, TORCH, InstalledPackage, Packages, is_torch_library, short
-from graphcrate.compat import allowances
-from graphcrate.compat import packages as package_facts
-from graphcrate.compat.facts import ordered
+from graphcrate.compat.facts import allowances
+from graphcrate.compat.facts import packages as package_facts
+from graphcrate.compat.facts.facts import ordered
 from graphcrate.model.allowance import Allowance, Check
-from graphcrate.model.audit import AuditFinding, Binary, Contents, NeededSymbol, Severity
+from graphcrate.model.audit import AuditFinding, Contents, Severity
 from graphcrate.model.words import joined, listed
+from treeaudit.loader import is_driver, loadable
+from treeaudit.values import Binary, NeededSymbol
 
 _MODULE = re.compile(r"\.(cpython-(\d)(\d+)[a-z]*-[^/]*|abi3)\.so$")
 _LIBRARY = re.compile(r"lib[^/]*\.so[.\d]*$")
@@ -24,7 +25,7 @@ _RUNTIME = re.compile(r"lib(gfortran|quadmath|gomp|stdc\+\+|gcc_s|atomic)\b")  #
 _C10 = re.compile(r"/torch/lib/libc10\.so$")
 _CANNOT = "its loading ends with `cannot open shared object file`"
 _NEWER = "a newer base, or a wheel built on an older system"
-_LONGEST = 2000  #: characters of a symbol; nobody reads a longer one
+_LONGEST = 2000  #: characters of a symbol; longer ones are not read
 _REFERENCE = re.compile(r"[ST][0-9A-Z]*_")  #: in a mangled name, to an earlier part of it
 _MOST_REFERENCES = 40
 _DRIVER_SYMBOL = re.compile(r"(cu[A-Z]|nvml|cuvid|Nv[A-Z])")
@@ -49,7 +50,7 @@ class Linking:
         yield from self._programs()
 
     def why_not(self, path: str) -> str:
-        """Why the loader does not take a library that is opened by name, or one that it needs; empty: it takes it."""
+        """Explain why the loader refuses a library that is opened by name, or one that it needs; empty: it does not."""
         for library in self._loader.closure(path)[0]:
             findings = list(self._file(library, self._contents.binaries[library]))
             if library in self.broken:
@@ -121,7 +122,7 @@ class Linking:
         return self._packages.version(self._packages.torch(package))
 
     def _idle(self, path: str) -> str | None:
-        """What is lost where a library cannot be loaded that may be absent; None for others."""
+        """Name the loss where a library that may be absent cannot be loaded; None for others."""
         if _RUNTIME.match(basename(path)) and not any(self._loaders(path)):
             return "nothing: a compiler's runtime library that was left over, which no other library needs"
         package = self._packages.owner(path)
@@ -146,7 +147,7 @@ class Linking:
             yield self._fault("libraries", path, what, "its loading fails as that one's does", fix)
 
     def _file(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
-        # 32-bit files that are no modules lie in good packages: debugpy attaches to such processes with one.
+        # 32-bit files that are no modules are in good packages: debugpy attaches to such processes with one.
         is_module = self._is_python_module(path) and (not binary.foreign or _MODULE.search(path))
         if binary.fault and is_module:
             yield self._fault("files", path, binary.fault, "Python does not load it", "install its package again")
@@ -174,10 +175,10 @@ class Linking:
         match = _MODULE.search(path)
         pythons = self._packages.pythons(path) if match and match[2] else ()
         other = match and pythons and f"{match[2]}.{match[3]}" not in pythons
-        return not loadable(binary, self._contents.platform) or bool(other)
+        return not loadable(binary, self._contents.platform.elf) or bool(other)
 
     def _foreign(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
-        """A module for another Python lies idle where one for ours is beside it, and is missed where none is."""
+        """A module for another Python is idle where one for ours is beside it, and is missed where none is."""
         if not self._is_python_module(path):
             return
         platform = self._contents.platform
@@ -261,7 +262,7 @@ class Linking:
             yield self._fault("versions", path, what, breaks, _NEWER)
 
     def _symbols(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
-        """What the loader would not find with RTLD_NOW, which is how Python loads."""
+        """Yield symbols that the loader would not find with RTLD_NOW, which is how Python loads."""
         missing = self._undefined(binary.wanted, path)
         for root in self._loaders(path) if missing else ():
             missing = self._undefined(missing, root)
@@ -318,7 +319,7 @@ class Linking:
             yield self._packages.finding("strings", severity, path, what, breaks, fix)
 
     def _strings_of(self, torch: InstalledPackage) -> bool | None:
-        """Whether torch's strings have the new form; None without torch."""
+        """Tell whether torch's strings have the new form; None without torch."""
         core = next((path for path in self._packages.binaries(torch) if _C10.search(path)), None)
         exports = self._contents.binaries[core].exports if core else ()
         new = any(symbol.startswith("_ZN3c10") and "NSt7__cxx1112basic_string" in symbol for symbol in exports)

@@ -1,34 +1,25 @@
-"""Which libraries a process has when it loads one more, as glibc's loader, Python and torch do it.
+"""Model the libraries that a process has when it loads one more, as glibc's loader, Python and torch do it.
 
-Whoever links torch imports torch first (its Python part does, or nothing works): then libtorch_global_deps.so is seen
-by everybody, and torch's own libraries are found by their names wherever they lie, but seen by those alone that name
+A library that links torch imports torch first (its Python part does, or nothing works): then libtorch_global_deps.so is
+seen by all, and torch's own libraries are found by their names wherever they are, but seen by those alone that name
 them, or name one that does (dlopen without RTLD_GLOBAL). Sources: ld.so(8), dlopen(3), torch/__init__.py.
 """
 
 import functools
 import posixpath
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from graphcrate.artifacts.formats.elf import is_driver
 from graphcrate.checks.audit.packages import BASE, InstalledPackage, Packages, short
-from graphcrate.checks.contracts.paths import resolve_path
-from graphcrate.compat import packages as package_facts
-from graphcrate.model.audit import Binary, Contents, NeededSymbol
-from graphcrate.model.platform import Platform
-from graphcrate.model.tree import Entry
+from graphcrate.compat.facts import packages as package_facts
+from graphcrate.model.audit import Contents
+from treeaudit import loader
+from treeaudit.loader import MANYLINUX, is_driver, loadable
+from treeaudit.values import NeededSymbol
 
 _EXTENSION = re.compile(r"/_C(\.[^/]*)?\.so$")
 _SHOWN = "libtorch_global_deps.so"
 _INTERPRETER = re.compile(r"/(usr/(local/)?bin|opt/[^/]+(/[^/]+)*/bin)/python3\.\d+")
-#: what a base that is not known will have: the libraries that manylinux lets wheels rely on (PEP 600)
-_MANYLINUX = re.compile(
-    r"(libgcc_s\.so\.1|libstdc\+\+\.so\.6|libm\.so\.6|libmvec\.so\.1|libdl\.so\.2|librt\.so\.1|libc\.so\.6|libnsl\.so\.1"
-    r"|libutil\.so\.1|libpthread\.so\.0|libresolv\.so\.2|libX11\.so\.6|libXext\.so\.6|libXrender\.so\.1|libICE\.so\.6"
-    r"|libSM\.so\.6|libGL\.so\.1|libgobject-2\.0\.so\.0|libgthread-2\.0\.so\.0|libglib-2\.0\.so\.0|libz\.so\.1"
-    r"|libexpat\.so\.1|libatomic\.so\.1)"
-)
 _OTHERS_SYMBOL = re.compile(r"_Z|cu[A-Z_]|cudnn|cublas|cufft|curand|cusolver|cusparse|nccl|nvrtc|nvtx|nvml|nvJit|MKL")
 #: of C++ itself: namespace std, its run time, new and delete, as the Itanium ABI mangles them
 _STANDARD_SYMBOL = re.compile(
@@ -38,36 +29,24 @@ _STANDARD_SYMBOL = re.compile(
 _SYSTEM_SYMBOL = re.compile(r"(GLIBC|GLIBCXX|CXXABI|GCC|ZLIB)_")
 
 
-def loadable(binary: Binary, platform: Platform) -> bool:
-    """Whether the loader of a process there takes this file at all; else it looks further for another of that name."""
-    return not binary.fault and (binary.machine == platform.elf or bool(binary.opaque))
-
-
-class Loader:
+class Loader(loader.Loader):
     """Finds libraries in the contents of an image. A path is that of the file itself, links followed."""
 
     def __init__(self, contents: Contents, packages: Packages) -> None:
+        machine = contents.platform.elf
+        super().__init__(contents.binaries, contents.links, machine, contents.folders, contents.preferred)
         self._contents, self._packages = contents, packages
-        self._links = {path: Entry("symlink", 0o777, link=link) for path, link in contents.links.items()}
         self._interpreters = [path for path in contents.binaries if _INTERPRETER.fullmatch(path)]
         self._loaded: dict[InstalledPackage, Mapping[str, str]] = {}
-        self._brought, self.closure = functools.cache(self._named), functools.cache(self._closure)
+        self._brought = functools.cache(self._named)
 
-    def find(self, name: str, seeker: str, above: tuple[str, ...] = ()) -> str:
-        """The path of the library of this name that `seeker` gets; empty for none.
+    def known(self, name: str, seeker: str) -> str:
+        """Return what is loaded already: of torch."""
+        return self._known(self._packages.owner(seeker)).get(name, "")
 
-        `above`: who loads the seeker, from the first on; their DT_RPATH counts.
-        """
-        if "/" in name:
-            return self.at(name) if name.startswith("/") else ""
+    def otherwise(self, name: str, seeker: str) -> str:
+        """Return what a package opens by itself: of its environment, its own or a required package's."""
         package = self._packages.owner(seeker)
-        if known := self._known(package).get(name):
-            return known
-        inherited = [path for path in reversed(above) if self._contents.binaries[path].inherited]
-        run_path = (folder for path in (seeker, *inherited) for folder in self._run_path(path))
-        for folder in (*run_path, *self._contents.preferred, *self._contents.folders):
-            if library := self.at(f"{folder}/{name}"):
-                return library
         beside = f"{self._packages.environment(package)}/lib/{name}"
         if package_facts.opens_of_environment(package.name, short(seeker)) and (library := self.at(beside)):
             return library
@@ -76,12 +55,11 @@ class Loader:
         return next(filter(None, (self._brought(self._packages.binaries(other)).get(name) for other in others)), "")
 
     def is_there(self, name: str) -> bool:
-        """Whether whoever opens a library of this name gets one of the system's."""
-        folders = (*self._contents.preferred, *self._contents.folders)
-        return self.is_assumed(name) or any(self.at(f"{folder}/{name}") for folder in folders)
+        """Return whether opening a library of this name gives one of the system's."""
+        return self.is_assumed(name) or bool(self.of_system(name))
 
     def shown(self, package: InstalledPackage) -> tuple[str, ...]:
-        """What everybody sees in a process of this package's: the interpreter, what it links, and torch's part."""
+        """List the libraries that every process of this package sees: the interpreter, its libraries, torch's part."""
         torch = self._torch_shown(self._packages.torch(package)) if self._packages.uses_torch(package) else ()
         roots = [*self._interpreter(package), *torch]
         return tuple(dict.fromkeys(library for root in roots for library in self.closure(root)[0]))
@@ -104,28 +82,22 @@ class Loader:
         """Name → path, by the file's name and by its own."""
         names: dict[str, str] = {}
         for path in paths:
-            if loadable(self._contents.binaries[path], self._contents.platform):
+            if loadable(self._contents.binaries[path], self._contents.platform.elf):
                 for name in {posixpath.basename(path), self._contents.binaries[path].soname} - {""}:
                     names.setdefault(name, path)
         return names
 
     def is_assumed(self, name: str) -> bool:
-        """Whether the host or a base that is not known will have this library."""
+        """Return whether the host or a base that is not known will have this library."""
         if is_driver(name):
             return True
         if self._contents.base:
             return False
         loader = self._contents.platform.loader_name
-        return _MANYLINUX.fullmatch(name) is not None or name == loader or name.startswith("libpython3.")
-
-    def at(self, path: str) -> str:
-        """The path of the program or library that lies there, links followed; empty for none."""
-        real = resolve_path(self._links, posixpath.normpath(path))
-        binary = self._contents.binaries.get(real)
-        return real if binary and loadable(binary, self._contents.platform) else ""
+        return MANYLINUX.fullmatch(name) is not None or name == loader or name.startswith("libpython3.")
 
     def is_assumed_symbol(self, symbol: NeededSymbol) -> bool:
-        """Whether the interpreter or the C and C++ libraries of a base that is not known will have it."""
+        """Return whether the interpreter or the C and C++ libraries of a base that is not known will have it."""
         if self._contents.base:
             return False
         if _SYSTEM_SYMBOL.match(symbol.version):
@@ -144,28 +116,3 @@ class Loader:
 
     def _torch_shown(self, torch: InstalledPackage) -> list[str]:
         return [path for path in self._packages.binaries(torch) if path.endswith(f"/lib/{_SHOWN}")]
-
-    def _closure(self, path: str) -> tuple[tuple[str, ...], frozenset[str]]:
-        """(paths of the library and all that it needs, as the loader looks symbols up; names that are not found)."""
-        queue: deque[tuple[str, tuple[str, ...]]] = deque([(path, ())])
-        libraries, names, missing = dict.fromkeys([path]), set[str](), set[str]()
-        while queue:
-            current, above = queue.popleft()
-            for name in self._contents.binaries[current].needed:
-                if name in names:
-                    continue
-                names.add(name)
-                library = self.find(name, current, above)
-                if library and library not in libraries:
-                    libraries[library] = None
-                    queue.append((library, (*above, current)))
-                elif not library:
-                    missing.add(name)
-        return tuple(libraries), frozenset(missing)
-
-    def _run_path(self, path: str) -> Iterator[str]:
-        folder = posixpath.dirname(path)
-        for entry in self._contents.binaries[path].runpath:
-            plain = entry.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", folder)
-            if plain.startswith("/"):
-                yield plain

@@ -1,4 +1,4 @@
-"""Whether installed Python packages have what they say they require, and what is known that they do not say."""
+"""Requirements of installed Python packages, by their metadata and by what is known that it leaves out."""
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,9 +10,9 @@ from packaging.version import InvalidVersion, Version
 
 from graphcrate.checks import system
 from graphcrate.checks.audit.packages import TORCH, Packages
-from graphcrate.compat import packages as package_facts
-from graphcrate.compat import standard_library
-from graphcrate.compat.packages import requirements
+from graphcrate.compat.facts import packages as package_facts
+from graphcrate.compat.facts import standard_library
+from graphcrate.compat.facts.packages import requirements
 from graphcrate.model.audit import AuditFinding, Contents, InstalledDistribution, Severity
 from graphcrate.model.words import listed
 
@@ -54,7 +54,7 @@ def _of_debian(contents: Contents) -> Iterator[str]:
 def _apart(
     distribution: InstalledDistribution, contents: Contents, packages: Packages, debians: Collection[str]
 ) -> Iterator[AuditFinding]:
-    """What a package imports of the standard library that Debian has in a package of its own, and the image has not.
+    """Yield imports of the standard library that Debian packages apart, where the image lacks that package.
 
     Only of Debian's own Python: others, in /usr/local or of conda, are whole.
     """
@@ -119,9 +119,9 @@ def _required(
 def _severity(
     distribution: InstalledDistribution, name: str, installed: Version, pins: Sequence[Version], packages: Packages
 ) -> tuple[Severity, str]:
-    """How bad another version is than the one that is required, and what breaks.
+    """Judge another version than the one that is required, and what breaks.
 
-    torch's C++ interface holds for one minor release: who links it and pins that release is built for it. Symbols may
+    torch's C++ interface holds for one minor release: a package that links and pins it is built for it. Symbols may
     be there all the same, and the import then ends in a segmentation fault (torchvision 0.23 with torch 2.9).
     """
     if name != TORCH:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat.facts import numbers
-from graphcrate.compat.packages import requirements
+from graphcrate.compat.facts.facts import numbers
+from graphcrate.compat.facts.packages import requirements
 from graphcrate.model.allowance import Check
 from graphcrate.model.audit import AuditFinding, Contents, InstalledDistribution, Severity
 
@@ -72,15 +72,19 @@ class Packages:
         return distribution.version if distribution else ""
 
     def owner(self, path: str) -> InstalledPackage:
-        """Which package brought this file; of one that no RECORD has, the top folder's name stands for it."""
+        """The package that brought this file; of one that no RECORD has, the top folder's name."""
         if path in self._owners:
             return self._owners[path]
         site = _SITE.fullmatch(path)
         name = canonicalize_name(site["rest"].partition("/")[0].partition(".")[0]) if site and site["rest"] else ""
         return InstalledPackage(_world(site["folder"]), name) if site and name else BASE
 
+    def is_owned(self, path: str) -> bool:
+        """Return whether a RECORD has this file."""
+        return path in self._owners
+
     def _installed(self, world: str) -> Mapping[str, InstalledDistribution]:
-        """Name → what a process of this world gets."""
+        """Map each package name to the copy that is imported."""
         return {
             package.name: distribution
             for each in reversed(self._seen(world))
@@ -152,21 +156,21 @@ class Packages:
         return frozenset(packages - {package})
 
     def requirements(self, distribution: InstalledDistribution) -> Iterator[Requirement]:
-        """What it requires where it is installed."""
+        """Yield its requirements in the environment where it is installed."""
         return requirements(distribution.requires, next(iter(self.pythons(distribution.folder)), ""))
 
     def _uses_torch(self, package: InstalledPackage) -> bool:
-        """Whether its libraries are loaded after torch's: it is torch, says that it wants it, or refers to it."""
+        """Return whether its libraries are loaded after torch's: it is torch, requires it, or refers to it."""
         if package == BASE:
             return False
         return package.name == TORCH or self.torch(package) in self.required(package) or self.links_torch(package)
 
     def links_torch(self, package: InstalledPackage) -> bool:
-        """Whether any of its libraries refers to torch's."""
+        """Return whether any of its libraries refers to torch's."""
         return any(self.refers_to_torch(path) for path in self.binaries(package))
 
     def refers_to_torch(self, path: str) -> bool:
-        """Whether a library refers to torch's."""
+        """Return whether a library refers to torch's."""
         binary = self._contents.binaries[path]
         if any(map(is_torch_library, binary.needed)):
             return True
@@ -191,7 +195,7 @@ def _world(folder: str) -> str:
 
 
 def is_torch_library(name: str) -> bool:
-    """Whether a library of this name is one of torch's."""
+    """Return whether a library of this name is one of torch's."""
     return _TORCH_LIBRARY.match(name) is not None
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.tree import binaries, opening
-from graphcrate.checks.audit import code, metadata, space, verbs
+from graphcrate.checks.audit import code, metadata, names, space, verbs
 from graphcrate.checks.audit.linking import Linking
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.checks.reading import read_image, tools
-from graphcrate.compat import allowances, facts
+from graphcrate.compat.facts import allowances, facts
 from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.model.allowance import CHECKS, Check
@@ -27,13 +27,13 @@ _OF_WHAT_IS_ABSENT = frozenset[Check]({"libraries", "symbols", "versions", "stri
 
 
 def run(
-    names: Sequence[str], ctx: Context, *, base: str = "", gpus: Sequence[str] = (), output: Path = Path("dist")
+    subjects: Sequence[str], ctx: Context, *, base: str = "", gpus: Sequence[str] = (), output: Path = Path("dist")
 ) -> Audit:
-    """Audit one image or folder, or wheels. `base`: an image that wheels and folders lie in.
+    """Audit one image or folder, or wheels. `base`: an image that wheels and folders are in.
 
     Raises UsageError for what does not exist, LayoutError, IntegrityError for what cannot be read.
     """
-    return judge(_contents(names, ctx, base, output), gpus)
+    return judge(_contents(subjects, ctx, base, output), gpus)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,22 +61,22 @@ def look(contents: Contents) -> Look:
 
 
 def by_capability(contents: Contents) -> Mapping[str, GpuVerdict]:
-    """What the GPUs of each compute capability ("7.0") that lists name run of an image, by its libraries' code."""
+    """Judge, by its libraries' code, what the GPUs of each listed compute capability ("7.0") run of an image."""
     return code.verdicts(contents, Packages(contents))
 
 
-def _contents(names: Sequence[str], ctx: Context, base: str, output: Path) -> Contents:
-    wheels = [Path(name) for name in names if name.endswith(".whl")]
-    if len(names) != 1 and len(wheels) < len(names):
+def _contents(subjects: Sequence[str], ctx: Context, base: str, output: Path) -> Contents:
+    wheels = [Path(name) for name in subjects if name.endswith(".whl")]
+    if len(subjects) != 1 and len(wheels) < len(subjects):
         raise UsageError("wheels, or one image or folder, can be audited at a time", next_step="run it once for each")
     if absent := next((wheel for wheel in wheels if not wheel.is_file()), None):
         raise UsageError(f"there is no wheel {absent}", next_step="ls *.whl    shows those in this folder")
-    folder = Path(names[0])
+    folder = Path(subjects[0])
     packages = _packages(folder)
     if not (wheels or packages):
         if base:
             raise UsageError(f"{folder} has a base of its own", next_step="leave --base out")
-        contents = read_image(names[0], ctx, output).contents
+        contents = read_image(subjects[0], ctx, output).contents
         if contents.form == "folder" and not contents.binaries:
             raise UsageError(
                 f"there is nothing to audit in {folder}: no program and no library",
@@ -90,7 +90,7 @@ def _contents(names: Sequence[str], ctx: Context, base: str, output: Path) -> Co
             upper = binaries.of_wheels(" ".join(wheel.name for wheel in wheels), wheels, site, reading)
         else:
             opened = opening.opened(str(packages), reading, output, "all")
-            upper = binaries.of_opened(names[0], opened, reading, below=site)
+            upper = binaries.of_opened(subjects[0], opened, reading, below=site)
     return binaries.over(upper, lower) if lower else msgspec.structs.replace(upper, base=False)
 
 
@@ -119,6 +119,7 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
         *code.findings(contents, packages, gpus),
         *space.findings(contents, packages, loader),
         *metadata.findings(contents, packages),
+        *names.findings(contents, packages),
         *verbs.findings(contents, packages, verbs.seen_by(contents, loader, linking)),
     ]
     if contents.left:

@@ -1,4 +1,4 @@
-"""What an image carries for nothing: CUDA libraries twice or that nobody opens, a toolkit beside the wheels."""
+"""Wasted space of an image: CUDA libraries twice or never opened, a toolkit beside the wheels."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,10 +7,11 @@ from posixpath import basename
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.model.allowance import Check
-from graphcrate.model.audit import AuditFinding, Binary, Contents, Severity
+from graphcrate.model.audit import AuditFinding, Contents, Severity
 from graphcrate.model.words import size
+from treeaudit.values import Binary
 
-#: CUDA's own libraries, which wheels (nvidia-*, torch of before 2.0) and toolkits bring
+#: CUDA's own libraries, which wheels (nvidia-*, torch before 2.0) and toolkits bring
 _CUDA = re.compile(
     r"lib(cublas|cublasLt|cudart|cudnn|cufft|cufftw|cufile|cupti|curand|cusolver|cusolverMg|cusparse|cusparseLt|nccl"
     r"|npp[a-z]*|nvblas|nvgraph|nvjpeg|nvJitLink|nvrtc|nvToolsExt|nvshmem_host)(-[0-9a-f]{8})?\.so([.\d]*)"
@@ -33,7 +34,7 @@ def findings(contents: Contents, packages: Packages, loader: Loader) -> Iterator
     for path, first in copied.items():
         what = f"is a second copy of {short(first)} ({packages.owner(first).name})"
         owner = packages.owner(path)
-        # of a wheel that both brings and requires it nobody can take one away
+        # of a wheel that both brings and requires it none can be taken away
         is_required = packages.owner(first) in packages.required(owner)
         fix = "" if is_required else "remove one of the two: they may even be mixed"
         yield _finding(packages, "copies", path, cuda[path], what, fix)
@@ -42,7 +43,7 @@ def findings(contents: Contents, packages: Packages, loader: Loader) -> Iterator
 
 
 def _copies(packages: Packages, cuda: Mapping[str, Binary]) -> Iterator[tuple[str, str]]:
-    """(second copy, first) of libraries with one name, whatever a wheel's repair added to it."""
+    """(second copy, first) of libraries with one name, without the hash of a wheel's repair."""
     seen: dict[str, str] = {}
     for path in sorted(cuda, key=lambda path: (packages.owner(path) == BASE, path)):
         key = _CUDA.sub(r"\1\3", basename(path)).split(".")[:2]

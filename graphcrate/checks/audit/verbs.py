@@ -1,4 +1,4 @@
-"""What NCCL gets of an image when it opens the network between nodes: libibverbs, its symbols, providers of cards.
+"""NCCL's access to the network between nodes in an image: libibverbs, its symbols, providers of cards.
 
 No table of a file says so: NCCL opens libibverbs.so.1 and looks its symbols up by name, and libibverbs opens the
 provider that each file of libibverbs.d names, of its own private ABI. Sources: NCCL, misc/ibvsymbols.cc; rdma-core,
@@ -14,10 +14,11 @@ from graphcrate.artifacts.tree.binaries import VERBS_DRIVER
 from graphcrate.checks.audit.linking import Linking
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages
-from graphcrate.compat import verbs as facts
-from graphcrate.model.audit import AuditFinding, Contents, NeededSymbol
+from graphcrate.compat.facts import verbs as facts
+from graphcrate.model.audit import AuditFinding, Contents
 from graphcrate.model.contract import Verbs
 from graphcrate.model.words import joined, listed
+from treeaudit.values import NeededSymbol
 
 _ABI = re.compile(r"IBVERBS_PRIVATE_(\d+)")
 _DRIVER = re.compile(r"^\s*driver[ \t]+(\S{1,200})[ \t]*$", re.MULTILINE)
@@ -40,7 +41,7 @@ def seen_by(contents: Contents, loader: Loader, linking: Linking) -> Verbs:
 
 
 def findings(contents: Contents, packages: Packages, seen: Verbs) -> Iterator[AuditFinding]:
-    """What keeps NCCL from the network, or from a part of what it can do there. Bare wheels have no network."""
+    """Yield what keeps NCCL from the network, or from a part of its features there. Bare wheels have no network."""
     if not (seen.nccl and contents.base):
         return
     if not seen.library:
@@ -121,8 +122,8 @@ class _Network:
         return {posixpath.basename(name): self._fault(name, abi, library) for name in names}
 
     def _fault(self, name: str, abi: str, library: str) -> str:
-        """Why a provider cannot be loaded. `name`: as the configuration has it, maybe with its path."""
-        if not abi:  # of before 2017, when all had one
+        """Explain why a provider cannot be loaded. `name`: as the configuration has it, maybe with its path."""
+        if not abi:  # from before 2017, when all had one
             return "" if self._others(name) else "there is no library of it"
         file = f"{name}-rdmav{abi}.so" if name.startswith("/") else f"lib{name}-rdmav{abi}.so"
         folders = (f"{posixpath.dirname(library)}/libibverbs", *self._contents.preferred, *self._contents.folders)

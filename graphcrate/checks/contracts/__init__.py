@@ -1,4 +1,4 @@
-"""What each runtime needs of an image, as checks: pure functions of a view of the image and of its host.
+"""Contracts of runtimes, as checks: pure functions of a view of the image and of its host.
 
-`view` makes the view of a tree that somebody else read; `docs/contracts.md` is written from the checks.
+`view` makes the view of a tree that its caller read; `docs/contracts.md` is written from the checks.
 """

@@ -1,9 +1,10 @@
-"""What Apptainer and Singularity want of an image, and what they do to it."""
+"""Apptainer's and Singularity's requirements of an image, and how they change it."""
 
 from graphcrate.checks.contracts.check import absent, check, is_root, passed, settings_check, since, unknown, warned
 from graphcrate.checks.contracts.paths import is_below
-from graphcrate.compat import facts
+from graphcrate.compat.facts import facts
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
+from graphcrate.model.runtime import AS_THE_USER
 
 _ZSTD_KERNEL = facts.limit("kernel-zstd").since
 _BOUND = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
@@ -23,9 +24,9 @@ def squashfs(view: ImageView, host: Host) -> CheckVerdict:
     return since(kind, "Linux", host.kernel, _ZSTD_KERNEL, "make it with gzip", unsure)
 
 
-@settings_check("does not depend on USER", "apptainer", "pyxis")
+@settings_check("does not depend on USER", *AS_THE_USER)
 def user(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
-    """The image runs as the user who starts it, whatever USER says, and files belong to others: what only that USER may
+    """The image runs as the user who starts it, not as USER, and files belong to others: what only that USER may
     read or write is closed.
     Source: Apptainer's user guide on OCI images; seen with pyxis 0.24 and enroot 4.1.2
     """
@@ -34,7 +35,7 @@ def user(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     return warned(f"USER {settings.user} is ignored", "chmod -R a+rX what is installed, and leave USER out")
 
 
-@settings_check("no HOME of its own", "apptainer", "pyxis")
+@settings_check("no HOME of its own", *AS_THE_USER)
 def home(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """Homes are the host's. Under pyxis the image's variable wins: HOME=/root for a user who is not root; enroot makes
     the folder, and ends where it cannot enter it.
@@ -44,7 +45,7 @@ def home(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     return warned(f"HOME={value}", "leave it out of ENV") if value else passed("not set")
 
 
-@settings_check("working folder that is there", "apptainer", "pyxis")
+@settings_check("working folder that is there", *AS_THE_USER)
 def working_folder(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """pyxis enters WORKDIR; in a folder that is hidden, or that the image lacks, the job starts elsewhere or not at
     all. Apptainer starts where the user is.
@@ -60,7 +61,7 @@ def working_folder(view: ImageView, host: Host, settings: Settings) -> CheckVerd
     return absent(view, warned(f"WORKDIR {path} is not a folder of the image", "RUN mkdir it"))
 
 
-@check("names and addresses can be bound", "apptainer", "pyxis", files=_BOUND)
+@check("names and addresses can be bound", *AS_THE_USER, files=_BOUND)
 def etc_binds(view: ImageView, host: Host) -> CheckVerdict:
     """/etc/hosts, /etc/hostname and /etc/resolv.conf are mounted from the host. Where one is a link out of /etc
     (systemd-resolved makes such), there is nothing to mount on, and names are not found.

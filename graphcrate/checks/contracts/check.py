@@ -1,4 +1,4 @@
-"""What a check is: what it wants, why, who says so, and a function from an image and a host to a verdict."""
+"""A check: its title, reason and source, and a function from an image and a host to a verdict."""
 
 import ast
 import functools
@@ -12,7 +12,7 @@ import msgspec
 
 from graphcrate.checks.contracts.paths import named_paths
 from graphcrate.checks.contracts.view import Asked, start_script
-from graphcrate.compat.facts import is_older
+from graphcrate.compat.facts.facts import is_older
 from graphcrate.model.contract import CheckVerdict, ContractFinding, Host, ImageView, Settings
 from graphcrate.model.runtime import RuntimeName
 
@@ -186,5 +186,5 @@ def since(what: str, program: str, version: str, oldest: str, fix: str, unsure: 
 
 
 def is_root(user: str) -> bool:
-    """Whether a USER means root."""
+    """Return whether a USER means root."""
     return user.partition(":")[0] in ("", "0", "root")

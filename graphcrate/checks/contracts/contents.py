@@ -6,11 +6,11 @@ from graphcrate.artifacts.tree.binaries import RELEASES
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
 from graphcrate.checks.contracts.paths import folders_in_path, is_below
 from graphcrate.checks.contracts.view import distribution
-from graphcrate.compat import facts, suites
+from graphcrate.compat.facts import facts, suites
 from graphcrate.model.command import command
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.platform import SUPPORTED, supported
-from graphcrate.model.runtime import RUNTIMES
+from graphcrate.model.runtime import AS_THE_USER, RUNTIMES
 from graphcrate.model.words import number_of
 
 _LARGE = 10 * 10**9  #: bytes; takes minutes to import, and does not fit into many a node's /tmp
@@ -75,7 +75,7 @@ def security_updates(view: ImageView, host: Host) -> CheckVerdict:
 
 
 def _newer_base(view: ImageView, today: datetime.date) -> str:
-    """What to build on instead; of an image of ours which command names a variant of its stack."""
+    """Name a base to build on instead; for an image of ours the command that names a variant of its stack."""
     labels = view.settings.labels if view.settings else {}
     recipe, cuda = labels.get("graphcrate.recipe", ""), labels.get("graphcrate.cuda", "")
     if recipe and cuda:
@@ -84,7 +84,7 @@ def _newer_base(view: ImageView, today: datetime.date) -> str:
     return f"build it on {' or '.join(newer)}"
 
 
-@check("nothing in folders that are hidden", "apptainer", "pyxis")
+@check("nothing in folders that are hidden", *AS_THE_USER)
 def hidden(view: ImageView, host: Host) -> CheckVerdict:
     """Apptainer binds the host's home and /tmp, enroot covers /tmp and /run with an empty file system: what the image
     has in /root, /home or /tmp is gone when it runs, or closed to users who are not root.
@@ -122,8 +122,8 @@ def mount_points(view: ImageView, host: Host) -> CheckVerdict:
 
 @check("no devices of a machine", *RUNTIMES)
 def devices(view: ImageView, host: Host) -> CheckVerdict:
-    """Every runtime mounts a /dev of its own, so nobody needs a disk or the machine's memory in an image. Where root
-    unpacks one that has them, whoever may open them has the machine: `convert --to rootfs` leaves them out.
+    """Every runtime mounts a /dev of its own, so no image needs a disk or the machine's memory. Where root unpacks one
+    that has them, any user who may open them controls the machine: `convert --to rootfs` leaves them out.
     Source: Linux, Documentation/admin-guide/devices.txt; mknod(2)
     """
     if view.devices:

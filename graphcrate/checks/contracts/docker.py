@@ -1,7 +1,7 @@
-"""What Docker wants of an image, those who run Docker or containerd below (PAI's nodes), and PAI itself."""
+"""Requirements of Docker, of those who run Docker or containerd below (PAI's nodes), and of PAI itself."""
 
 from graphcrate.checks.contracts.check import absent, check, failed, passed, since, unknown, warned
-from graphcrate.compat.facts import is_older
+from graphcrate.compat.facts.facts import is_older
 from graphcrate.model.contract import CheckVerdict, Host, ImageView
 from graphcrate.model.words import number_of
 from graphcrate.oci import spec
@@ -11,7 +11,7 @@ _CLONE3_GLIBC, _CLONE3_DOCKER = "2.34", "20.10.10"
 _ZSTD_DOCKER = "23.0"
 _SERVERS = ("jupyterlab", "notebook", "jupyter-server")
 _NOTEBOOKS = ("jupyter", "jupyter-lab", "jupyter-notebook")
-#: what `docker run` gives where nobody says otherwise, and what loaders of samples fill soon
+#: what `docker run` gives by default, and what loaders of samples fill soon
 _DEFAULT_SHM, _ENOUGH_SHM = 64 << 20, 1 << 30
 
 

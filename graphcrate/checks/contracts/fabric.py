@@ -5,10 +5,10 @@ import re
 from graphcrate.artifacts.tree.binaries import RELEASES
 from graphcrate.checks.contracts.check import absent, check, failed, passed, unknown, warned
 from graphcrate.checks.contracts.view import distribution
-from graphcrate.compat import suites
-from graphcrate.compat.fabrics import Fabric, fabrics
-from graphcrate.compat.facts import is_older
-from graphcrate.compat.verbs import INSTALL
+from graphcrate.compat.facts import suites
+from graphcrate.compat.facts.fabrics import Fabric, fabrics
+from graphcrate.compat.facts.facts import is_older
+from graphcrate.compat.facts.verbs import INSTALL
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Verbs
 from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.words import joined, listed
@@ -58,12 +58,12 @@ def fabric(view: ImageView, host: Host) -> CheckVerdict:
 
 
 def _library(verbs: Verbs) -> str:
-    """What was looked at of libibverbs."""
+    """Name what was looked at of libibverbs."""
     return f"libibverbs.so.1 with all {verbs.needed} symbols that NCCL needs" if verbs.nccl else "libibverbs.so.1"
 
 
 def _without(verbs: Verbs) -> str:
-    """What NCCL does without, after a verdict that all else is there."""
+    """Say what NCCL does without, after a verdict that all else is there."""
     return f"; NCCL does without {listed(verbs.lost)}" if verbs.lost else ""
 
 
@@ -111,13 +111,13 @@ def _with_glibc(version: str) -> str:
 
 
 def _lacking(what: str, fix: str, network: Fabric | None) -> CheckVerdict:
-    """What fails where the nodes have such a network, and may do where nobody said what they have."""
+    """Return a failure where the nodes have such a network, a warning where their network is not known."""
     what = f"{what}: {_TCP}"
     return warned(what, fix) if network is None else failed(f"{network.title}: {what}", fix)
 
 
 def _newer(view: ImageView) -> str:
-    """What brings more providers."""
+    """Name what brings more providers."""
     suite = distribution(view).get("VERSION_CODENAME", "")
     rows = list(suites.bases())
     if suite in rows and rows.index(suite) + 1 < len(rows):

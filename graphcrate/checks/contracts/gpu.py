@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from packaging.specifiers import SpecifierSet
 
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, since, unknown, warned
-from graphcrate.compat import facts, glt, rules
-from graphcrate.compat.facts import is_older
-from graphcrate.compat.slim import LABEL
+from graphcrate.compat.facts import facts, glt
+from graphcrate.compat.facts.facts import is_older
+from graphcrate.compat.facts.slim import LABEL
+from graphcrate.compat.variants import rules
 from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.command import command, setting
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
-from graphcrate.model.runtime import RUNTIMES
+from graphcrate.model.runtime import BY_NVIDIAS_HOOK, RUNTIMES
 
 _DRIVER_GLIBC = facts.limit("driver-glibc").since  #: that NVIDIA's driver libraries are made for
 _CONDITION = re.compile(r"(cuda|driver)\s*(>=|>|<=|<|==|=)\s*(\d+(?:\.\d+)*)")
@@ -54,7 +55,7 @@ def driver(view: ImageView, host: Host) -> CheckVerdict:
     return failed(f"{seen}, which needs {oldest} or newer", f"{instead}, or update the driver")
 
 
-@settings_check("states the driver that it needs", "docker", "pyxis", "pai")
+@settings_check("states the driver that it needs", *BY_NVIDIAS_HOOK)
 def require_cuda(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """nvidia-container-cli reads NVIDIA_REQUIRE_CUDA at the start and refuses a driver that is too old, with a clear
     message; a condition that is too strict refuses drivers that would do.
@@ -79,7 +80,7 @@ def require_cuda(view: ImageView, host: Host, settings: Settings) -> CheckVerdic
 
 
 def _holds(alternative: str, newest: str, driver: str) -> bool:
-    """Whether a driver meets an alternative; what it says of brands counts as met."""
+    """Return whether a driver meets an alternative; what it says of brands counts as met."""
     has = {"cuda": newest or "0", "driver": driver}
     conditions = filter(None, map(_CONDITION.fullmatch, alternative.split(",")))
     return all(
@@ -116,7 +117,7 @@ def gpu(view: ImageView, host: Host) -> CheckVerdict:
 
 
 def by_capability(view: ImageView) -> Mapping[str, GpuVerdict]:
-    """What the GPUs of each capability that lists name run of an image, by its torch and its labels."""
+    """Judge, by its torch and its labels, what the GPUs of each listed capability run of an image."""
     cut = _label(view, LABEL)
     codes = {}
     for capability, models in facts.models_by_capability().items():
@@ -127,7 +128,7 @@ def by_capability(view: ImageView) -> Mapping[str, GpuVerdict]:
 
 
 def _stack(view: ImageView) -> rules.Software:
-    """What has code for GPUs, as far as an image says."""
+    """Return the software with code for GPUs, as far as an image tells."""
     compiled = _compiled_for(view)
     return rules.Software(
         torch=view.torch,
@@ -180,7 +181,7 @@ def slim(view: ImageView, host: Host) -> CheckVerdict:
 @check("C library new enough for the driver's libraries", *RUNTIMES)
 def glibc(view: ImageView, host: Host) -> CheckVerdict:
     """The host's driver libraries are loaded into the image's programs, so the image's glibc has to have what they
-    want. Apptainer brings libraries of the host's distribution besides (libGLX and others), which want the host's own.
+    need. Apptainer brings libraries of the host's distribution too (libGLX and others), which need the host's own.
     Source: NVIDIA driver 550 README, minimum requirements (glibc 2.17); apptainer #2421, #945, #598
     """
     library = view.c_library

@@ -7,41 +7,27 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT
-from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.compat.plan.planning import SYSTEM_PATH
 from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry
+from treeaudit.links import resolve
 
-_MOST_LINKS = 40  #: as Linux has it
 #: Apptainer's own script for an image of a registry has its entry point in a variable
 _OCI_ENTRYPOINT = re.compile(r"^OCI_ENTRYPOINT=(.*)$", re.MULTILINE)
 
 
 def resolve_path(entries: Mapping[str, Entry], path: str) -> str:
-    """The path with all links followed, whether something is there or not; empty for a circle of links."""
-    waiting = path.split("/")[::-1]
-    resolved, links = "", 0
-    while waiting:
-        part = waiting.pop()
-        if part in ("", "."):
-            continue
-        if part == "..":
-            resolved = posixpath.dirname(resolved).rstrip("/")
-            continue
-        entry = entries.get(f"{resolved}/{part}")
-        if entry is None or entry.kind != "symlink":
-            resolved = f"{resolved}/{part}"
-            continue
-        links += 1
-        if links > _MOST_LINKS:
-            return ""
-        if entry.link.startswith("/"):
-            resolved = ""
-        waiting += reversed(entry.link.split("/"))
-    return resolved or "/"
+    """Return the path with all links followed, whether something is there or not; empty for a circle of links."""
+
+    def link_at(inside: str) -> str | None:
+        entry = entries.get(inside)
+        return entry.link if entry is not None and entry.kind == "symlink" else None
+
+    return resolve(link_at, path)
 
 
 def find_program(entries: Mapping[str, Entry], name: str, folders: Iterable[str]) -> str:
-    """Where a program lies that is called by this name, links not followed; empty where it does not."""
+    """Return the path of the program of this name, links not followed; empty if there is none."""
     for candidate in [name] if "/" in name else [posixpath.join(folder, name) for folder in folders if folder]:
         entry = entries.get(resolve_path(entries, candidate))
         if entry is not None and entry.kind == "file":
@@ -50,7 +36,7 @@ def find_program(entries: Mapping[str, Entry], name: str, folders: Iterable[str]
 
 
 def program_paths(settings: Settings, word: str) -> list[str]:
-    """Where the first word of a command may lie, in the order of PATH."""
+    """Return the paths that a command's first word may mean, in the order of PATH."""
     folders = (settings.variables.get("PATH") or SYSTEM_PATH).split(":")
     return [word] if "/" in word else [f"{folder.rstrip('/')}/{word}" for folder in folders if folder]
 
@@ -74,7 +60,7 @@ def named_paths(settings: Settings, script: str) -> set[str]:
 
 
 def is_below(path: str, *folders: str) -> bool:
-    """Whether the path is one of the folders or lies in it."""
+    """Return whether the path is one of the folders or below one."""
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 

@@ -1,4 +1,4 @@
-"""What pyxis and enroot want of an image in a Slurm job: how it gets there, and what /etc has to be like."""
+"""Requirements of pyxis and enroot in a Slurm job: how an image gets there, and what /etc has to be like."""
 
 import re
 from posixpath import basename
@@ -7,11 +7,12 @@ from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, since, unknown, warned
 from graphcrate.checks.contracts.paths import entry_words, folders_in_path
 from graphcrate.checks.contracts.view import is_file, start_script, text_of
-from graphcrate.compat import facts
-from graphcrate.compat.facts import is_older
-from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.compat.facts import facts
+from graphcrate.compat.facts.facts import is_older
+from graphcrate.compat.plan.planning import SYSTEM_PATH
 from graphcrate.model.command import command
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
+from graphcrate.model.runtime import AS_THE_USER, BY_ENROOT, BY_NVIDIAS_HOOK
 from graphcrate.oci import spec
 
 _OCI_ENROOT, _ZSTD_ENROOT = facts.limit("enroot-oci").since, facts.limit("enroot-zstd").since
@@ -26,7 +27,12 @@ _STARTS = ("/etc/rc", "/etc/environment")  #: by which enroot starts a squashfs
 _ENROOT_VERSION = "--runtime pyxis --runtime-version VERSION    (enroot version on a node)"
 
 
-@check("a form that pyxis takes", "pyxis", files=_STARTS)
+def _version(host: Host) -> str:
+    """Version of enroot; empty if it is not given."""
+    return next((host.versions[name] for name in BY_ENROOT if name in host.versions), "")
+
+
+@check("a form that pyxis takes", *BY_ENROOT, files=_STARTS)
 def importable(view: ImageView, host: Host) -> CheckVerdict:
     """pyxis imports images of registries, and starts a squashfs whose path begins with `.` or `/`; nothing else.
     Source: pyxis 0.24, --container-image; pyxis #127
@@ -42,7 +48,7 @@ def importable(view: ImageView, host: Host) -> CheckVerdict:
     return passed("a squashfs with /etc/rc and /etc/environment")
 
 
-@check("a squashfs that unsquashfs reads", "pyxis")
+@check("a squashfs that unsquashfs reads", *BY_ENROOT)
 def unsquashfs(view: ImageView, host: Host) -> CheckVerdict:
     """enroot unpacks a squashfs by unsquashfs, which reads zstd from squashfs-tools 4.4 (2019) on. No kernel mounts it;
     where pyxis has use_squashfuse=1, squashfuse does, and reads zstd from 0.1.101.
@@ -58,7 +64,7 @@ def unsquashfs(view: ImageView, host: Host) -> CheckVerdict:
     return passed(f"zstd, which squashfs-tools read from {_ZSTD_TOOLS} on")
 
 
-@check("a manifest that enroot reads", "pyxis")
+@check("a manifest that enroot reads", *BY_ENROOT)
 def manifest_type(view: ImageView, host: Host) -> CheckVerdict:
     """enroot takes OCI manifests from 3.4.1 on. Its first question names no OCI type either, which some registries
     (docker-registry 2.8) answer with 404 for an OCI manifest; Docker's schema 2 works everywhere.
@@ -71,12 +77,12 @@ def manifest_type(view: ImageView, host: Host) -> CheckVerdict:
     if view.manifest_type != spec.MANIFEST:
         return failed(view.manifest_type, "push it again: skopeo copy --format v2s2")
     unsure = unknown(f"OCI, which enroot reads from {_OCI_ENROOT} on", _ENROOT_VERSION)
-    return since("OCI", "enroot", host.versions.get("pyxis", ""), _OCI_ENROOT, "skopeo copy --format v2s2", unsure)
+    return since("OCI", "enroot", _version(host), _OCI_ENROOT, "skopeo copy --format v2s2", unsure)
 
 
-@check("layers that enroot reads", "pyxis")
+@check("layers that enroot reads", *BY_ENROOT)
 def enroot_layer_types(view: ImageView, host: Host) -> CheckVerdict:
-    """enroot decompresses by gzip whatever is not of type tar+zstd, which it knows from 4.0 on. A layer of Docker's
+    """enroot decompresses all layers by gzip but those of type tar+zstd, known from 4.0 on. A layer of Docker's
     type tar.zstd is dropped without a word: files are missing.
     Source: NVIDIA/enroot 4.0 and 4.1.2, docker.sh; seen with enroot 4.1.2
     """
@@ -86,13 +92,13 @@ def enroot_layer_types(view: ImageView, host: Host) -> CheckVerdict:
     if spec.LAYER_ZSTD in kinds:
         fix = "layers of type tar+gzip"
         unsure = warned(f"zstd layers, which enroot before {_ZSTD_ENROOT} cannot read", fix)
-        return since("zstd layers", "enroot", host.versions.get("pyxis", ""), _ZSTD_ENROOT, fix, unsure)
+        return since("zstd layers", "enroot", _version(host), _ZSTD_ENROOT, fix, unsure)
     if strange := sorted(kinds - set(spec.LAYER_TYPES)):
         return failed(strange[0], "layers of type tar+gzip")
     return passed(", ".join(sorted(kind.rpartition(".")[2] for kind in kinds)) or "no types known")
 
 
-@check("index entries say their platform", "pyxis")
+@check("index entries say their platform", *BY_ENROOT)
 def index_platform(view: ImageView, host: Host) -> CheckVerdict:
     """enroot looks for its platform in an index; an entry without one makes the import fail.
     Source: seen with enroot 4.1.2
@@ -105,7 +111,7 @@ def index_platform(view: ImageView, host: Host) -> CheckVerdict:
     return failed(f"{view.without_platform} entries of the index have no platform", fix)
 
 
-@settings_check("PATH survives a login shell", "pyxis", files=("/etc/profile",), matching=r"/etc/profile\.d/.+\.sh")
+@settings_check("PATH survives a login shell", *BY_ENROOT, files=("/etc/profile",), matching=r"/etc/profile\.d/.+\.sh")
 def path_login(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """enroot starts a login shell, and the /etc/profile of Debian and Ubuntu gives PATH a new value: what the image put
     in front is gone, and `python` is not found.
@@ -129,7 +135,7 @@ def path_login(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     return absent(view, failed(f"/etc/profile sets PATH again, and {lost[0]} is lost", fix))
 
 
-@settings_check("torch gets its rank", "pyxis")
+@settings_check("torch gets its rank", *BY_ENROOT)
 def pytorch_version(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """Only for images that have PYTORCH_VERSION pyxis sets RANK and LOCAL_RANK, and enroot's hook, where a site has it,
     MASTER_ADDR, MASTER_PORT and WORLD_SIZE; without them init_process_group under srun fails.
@@ -142,7 +148,7 @@ def pytorch_version(view: ImageView, host: Host, settings: Settings) -> CheckVer
     return warned("PYTORCH_VERSION is not set", f"ENV PYTORCH_VERSION={view.torch.partition('+')[0]}")
 
 
-@settings_check("GPUs are asked for", "pyxis")
+@settings_check("GPUs are asked for", *BY_ENROOT)
 def visible_devices(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """enroot's hook gives GPUs only to images that set NVIDIA_VISIBLE_DEVICES; without it torch sees none. On a node
     without the NVIDIA container tools the same variable makes the start fail.
@@ -160,7 +166,7 @@ def visible_devices(view: ImageView, host: Host, settings: Settings) -> CheckVer
     return warned(f"{seen} without CUDA: fails on nodes without GPUs", fix)
 
 
-@settings_check("capabilities of the driver", "docker", "pyxis", "pai")
+@settings_check("capabilities of the driver", *BY_NVIDIAS_HOOK)
 def driver_capabilities(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """The NVIDIA runtime mounts only the libraries of the capabilities that are named: without `compute` there is no
     libcuda. enroot takes `utility` alone where nothing is said, Docker both.
@@ -178,7 +184,7 @@ def driver_capabilities(view: ImageView, host: Host, settings: Settings) -> Chec
     return passed(seen) if names & {"all", "compute"} else failed(f"{seen} has no compute", fix)
 
 
-@settings_check("InfiniBand, and nodes without it", "pyxis")
+@settings_check("InfiniBand, and nodes without it", *BY_ENROOT)
 def infiniband(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """A container has the node's own /dev, InfiniBand with it, unless the site sets ENROOT_RESTRICT_DEV. Where
     MELLANOX_VISIBLE_DEVICES is set, enroot's hook gives the devices that it names, and ends the start on nodes without
@@ -198,7 +204,7 @@ def infiniband(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     )
 
 
-@check("the shell can stop itself", "pyxis", files=("/bin/sh",), programs=("kill",))
+@check("the shell can stop itself", *BY_ENROOT, files=("/bin/sh",), programs=("kill",))
 def kill(view: ImageView, host: Host) -> CheckVerdict:
     """pyxis starts a container with `sh -c "kill -STOP $$ ; exit 0"` and joins it while it stands: `kill` has to be in
     the shell, or a program.
@@ -213,7 +219,7 @@ def kill(view: ImageView, host: Host) -> CheckVerdict:
     return absent(view, failed("neither a program `kill` nor a shell that has it", "install dash or bash"))
 
 
-@check("/etc is a folder with users in it", "pyxis", "apptainer", files=("/etc", *_USERS))
+@check("/etc is a folder with users in it", *AS_THE_USER, files=("/etc", *_USERS))
 def etc(view: ImageView, host: Host) -> CheckVerdict:
     """enroot and Apptainer write the user's own line into /etc/passwd and /etc/group before the image starts: they have
     to be files in a folder that can be written; a link leads out to the host.
@@ -233,7 +239,7 @@ def etc(view: ImageView, host: Host) -> CheckVerdict:
     return passed("a folder with passwd and group")
 
 
-@check("/etc/localtime can be replaced", "pyxis", files=("/etc/localtime",))
+@check("/etc/localtime can be replaced", *BY_ENROOT, files=("/etc/localtime",))
 def localtime(view: ImageView, host: Host) -> CheckVerdict:
     """enroot copies the host's /etc/localtime over it: a folder there, or a link to one, makes the start fail.
     Source: enroot 4.1.2, hook 10-localtime.sh
@@ -247,9 +253,9 @@ def localtime(view: ImageView, host: Host) -> CheckVerdict:
     return passed(f"→ {file.link}" if file.kind == "symlink" else "a file")
 
 
-@settings_check("no volumes", "pyxis")
+@settings_check("no volumes", *BY_ENROOT)
 def volumes(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
-    """A VOLUME on a path that the image lacks becomes a folder that nobody may enter (mode 0000).
+    """A VOLUME on a path that the image lacks becomes a folder of mode 0000, which only root can enter.
     Source: seen with enroot 4.1.2
     """
     for path in settings.volumes:
@@ -259,7 +265,7 @@ def volumes(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     return warned(f"VOLUME {paths}", "leave VOLUME out") if paths else passed("none")
 
 
-@settings_check("needs no entry point", "pyxis", files=(SIF_SCRIPT,))
+@settings_check("needs no entry point", *BY_ENROOT, files=(SIF_SCRIPT,))
 def skipped_entrypoint(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """pyxis skips ENTRYPOINT unless --container-entrypoint is given: what such a script sets up is not there.
     Source: NVIDIA/pyxis 0.24, --container-entrypoint
@@ -271,7 +277,7 @@ def skipped_entrypoint(view: ImageView, host: Host, settings: Settings) -> Check
     return warned(f"{words[0]} is not run", fix)
 
 
-@settings_check("values that survive /etc/environment", "pyxis")
+@settings_check("values that survive /etc/environment", *BY_ENROOT)
 def env_values(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """enroot hands ENV over in /etc/environment: a newline cuts a value, ${X} is filled in from the host, quotes around
     are stripped, names that are no identifiers vanish.

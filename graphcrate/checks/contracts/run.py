@@ -1,4 +1,4 @@
-"""Judge an image, whatever its form and whoever made it, by the contracts of runtimes. Pure."""
+"""Judge an image of any form and origin by the contracts of runtimes. Pure."""
 
 import importlib
 import pkgutil

@@ -9,7 +9,7 @@ from graphcrate.checks.contracts.check import absent, check, failed, is_root, pa
 from graphcrate.checks.contracts.paths import entry_words, program_paths
 from graphcrate.checks.contracts.view import LARGEST_TEXT, is_file, start_script, text_of
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
-from graphcrate.model.runtime import RUNTIMES
+from graphcrate.model.runtime import AS_THE_USER, RUNTIMES
 
 #: programs that run what follows them
 _PASSING = ("tini", "dumb-init", "catatonit", "env", "nice", "setarch", "docker-init", "tini-static")
@@ -29,7 +29,7 @@ def _program_path(view: ImageView, word: str) -> str:
 
 @settings_check("entry point runs the command", "docker", "apptainer", "pai", files=(SIF_SCRIPT,))
 def entrypoint(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
-    """What users type after the image's name is handed to the entry point: it has to end in `exec "$@"`, or
+    """The entry point gets what users type after the image's name, so it has to end in `exec "$@"`, or
     `singularity run image python train.py` and `docker run image python train.py` run something else.
     Source: Docker's reference on ENTRYPOINT; Apptainer's user guide on OCI images
     """
@@ -80,7 +80,7 @@ def command(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     return absent(view, failed(f"{words[0]} is not in the image", "correct CMD, or install the program"))
 
 
-@check("a shell at /bin/sh", "apptainer", "pyxis", "pai", files=("/bin/sh",))
+@check("a shell at /bin/sh", *AS_THE_USER, "pai", files=("/bin/sh",))
 def shell(view: ImageView, host: Host) -> CheckVerdict:
     """Apptainer's and enroot's start scripts, and PAI's jobs, are run by the image's /bin/sh.
     Source: enroot 4.1.2 (switchroot and /etc/rc); apptainer /.singularity.d/actions; PAI on custom images
@@ -134,7 +134,7 @@ def offline_start(view: ImageView, host: Host, settings: Settings) -> CheckVerdi
     return absent(view, verdict) if words else verdict
 
 
-@settings_check("Python looks in the image alone", "apptainer", "pyxis", programs=("python3",))
+@settings_check("Python looks in the image alone", *AS_THE_USER, programs=("python3",))
 def user_site(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """The host's home is there inside, and packages in its ~/.local come before those of the image: users meet other
     versions than the image has.
@@ -148,7 +148,7 @@ def user_site(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     return warned("PYTHONNOUSERSITE is not set", "ENV PYTHONNOUSERSITE=1")
 
 
-@settings_check("no PYTHONPATH or PYTHONHOME", "apptainer", "pyxis")
+@settings_check("no PYTHONPATH or PYTHONHOME", *AS_THE_USER)
 def python_path(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """Under Singularity before 3.6 the host's value wins: what needs the image's breaks on a host that sets one. Under
     Apptainer the image's wins: the user's is lost. Install into site-packages, or add a .pth file.

@@ -1,4 +1,4 @@
-"""From the tree of an image to what contracts ask about. Pure: whoever read the tree gives it, with its contents."""
+"""Make the view that contracts ask from an image's tree. Pure: the caller reads the tree and its contents."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT, read_settings
 from graphcrate.artifacts.tree.binaries import RELEASES
 from graphcrate.artifacts.tree.reader import OpenedTree
 from graphcrate.checks.contracts.paths import find_program, named_paths, resolve_path
-from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.compat.plan.planning import SYSTEM_PATH
 from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, LayerFact, Settings
 from graphcrate.model.platform import PLATFORMS
 from graphcrate.model.tree import Entry, Form
@@ -47,18 +47,18 @@ _BOOTSTRAPPED = HARMLESS_DEVICES | {"c 5:1", "c 5:2"}  #: console and ptmx too: 
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the checks look at in an image, all of them together: a reader keeps small files of it with their text."""
+    """The checks' questions to an image, all together: a reader keeps small files of it with their text."""
 
     files: frozenset[str]
     matching: str
     programs: tuple[str, ...]
 
     def has(self, path: str) -> bool:
-        """Whether a check looks at this path."""
+        """Return whether a check looks at this path."""
         return path in self.files or re.fullmatch(self.matching, path) is not None
 
     def keeps(self, path: str, size: int) -> bool:
-        """Whether a reader keeps this file's content: a check reads it, or the view is made of it."""
+        """Return whether a reader keeps this file's content: a check reads it, or the view is made of it."""
         if _LIBRARY.fullmatch(path):
             return size <= _LARGEST_LIBRARY
         if size > LARGEST_TEXT:
@@ -89,7 +89,7 @@ def view_of(name: str, opened: OpenedTree, asked: Asked) -> ImageView:
     manifest_type = ""
     if opened.manifest is not None:
         layers = tuple(LayerFact(media_type=layer.media_type, size=layer.size) for layer in opened.manifest.layers)
-        manifest_type = opened.manifest.media_type or spec.MANIFEST  # which whoever names it may have to say
+        manifest_type = opened.manifest.media_type or spec.MANIFEST  # which the user may have to name
     elif opened.config is not None:
         layers = (LayerFact(media_type="", size=0),) * len(opened.config.rootfs.diff_ids)
     stated = opened.settings or read_settings(entries, lambda path: (read(path) or b"").decode("utf-8", "replace"))
@@ -132,7 +132,7 @@ def view_of(name: str, opened: OpenedTree, asked: Asked) -> ImageView:
 
 
 def _fact(entries: Mapping[str, Entry], path: str, read: Read) -> FileFact | None:
-    """What is at a path; None for nothing."""
+    """Return the fact about a path; None for nothing."""
     folder, _, name = path.rpartition("/")
     own = entries.get(f"{resolve_path(entries, folder).rstrip('/')}/{name}") if name else entries.get("/")
     if own is None:
@@ -163,7 +163,7 @@ def _distributions(entries: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def _hidden(entries: Mapping[str, Entry]) -> dict[str, Below]:
-    """What lies in folders that runtimes hide."""
+    """List what is in folders that runtimes hide."""
     hidden: dict[str, list[str]] = {}
     for path, entry in entries.items():
         folder = next((folder for folder in _HIDDEN if path.startswith(f"{folder}/")), "")
@@ -227,12 +227,12 @@ def text_of(view: ImageView, path: str) -> str:
 
 
 def distribution(view: ImageView) -> dict[str, str]:
-    """What the image says of its distribution, as os-release(5) has it: ID, VERSION_CODENAME and the rest."""
+    """Return the image's own name of its distribution, as in os-release(5): ID, VERSION_CODENAME and the rest."""
     text = next(filter(None, (text_of(view, path) for path in RELEASES)), "")
     return {name: value.strip("\"'") for name, value in re.findall(r"^(\w+)=(.*?)\s*$", text, re.MULTILINE)}
 
 
 def is_file(view: ImageView, path: str) -> bool:
-    """Whether something is there and, links followed, a file."""
+    """Return whether something is there and, links followed, a file."""
     file = view.files.get(path)
     return file is not None and file.real == "file"

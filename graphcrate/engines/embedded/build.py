@@ -14,23 +14,26 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat.planning import ADDED_FILES_TITLE
+from graphcrate.compat.facts import start_up
+from graphcrate.compat.plan.planning import ADDED_FILES_TITLE
 from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.embedded.layers import WheelsLayer, Workshop, make
 from graphcrate.host import process, settings, trace
-from graphcrate.host.cache import Cache
-from graphcrate.host.hashing import file_digest
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.hashing import file_digest
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
 from graphcrate.inputs.bases import Base
+from graphcrate.inputs.wheels import bytecode
 from graphcrate.inputs.wheels.bytecode import InsidePython
 from graphcrate.inputs.wheels.layer import Claims
-from graphcrate.model.command import LOCK_AGAIN, command
+from graphcrate.model.command import LOCK_AGAIN, command, for_shell
 from graphcrate.model.errors import BuildError, LayoutError
 from graphcrate.model.plan import (
     CUDA_HOME,
     LAYER_MTIME,
     CompileStep,
+    ConfigStep,
     FilesStep,
     PlannedFile,
     RequirementsStep,
@@ -52,7 +55,7 @@ _CHUNK = 1 << 20
 
 
 def artifact(layout: Layout) -> Artifact:
-    """What a layout is called and weighs."""
+    """Return the name and size of a layout."""
     size = sum(layer.size for layer in layout.layers)
     return Artifact(engine="embedded", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=size)
 
@@ -61,15 +64,23 @@ def build_layout(order: BuildOrder) -> Layout:
     """Build the plan's image as a layout `oci` in the order's folder, with as many processes as there are cores.
 
     Another one there is replaced when this one is whole. `order.compiled` and `order.toolkit` are called only where the
-    cache lacks the layer that wants them; finished layers stay there. Raises IntegrityError, BuildError, HostError.
+    cache lacks the layer that needs them; finished layers stay there. Raises IntegrityError, BuildError, HostError.
     """
     start = settings.now()
     made, base = build_layers(order, default_jobs()), order.base
     assert base is not None, "the embedded builder always has the lock's own base"
     _check_older([*base.layers, *made], order.cache, start)
     layers, plan = [*base.layers, *made], order.plan
-    image = make_image(layers, plan.config, plan.created, base.environment, plan.platform)
+    config = _labelled(plan.config, [start.path for layer in made for start in layer.starts])
+    image = make_image(layers, config, plan.created, base.environment, plan.platform)
     return write_layout(order.folder / FOLDER, image, order.cache.blob, order.plan.tag)
+
+
+def _labelled(config: ConfigStep, starts: Sequence[str]) -> ConfigStep:
+    """Say on a label what runs by itself in the image; the step as it is where nothing does."""
+    if not starts:
+        return config
+    return msgspec.structs.replace(config, labels={**config.labels, start_up.LABEL: " ".join(sorted({*starts}))})
 
 
 @trace.span("check older layers")
@@ -131,29 +142,36 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
         shop.compiled.update(wheels.result())
     make(later, claims, order.progress, jobs)
     claims.check_folders()
+    claims.check_names()
     replaced = {path: whose for step in additions for path, whose in _replaced(step, claims, base).items()}
-    made = {layer.key: layer.record for layer in (*ready, *later)}
+    made = {
+        layer.key: msgspec.structs.replace(layer.record, starts=layer.starts())
+        for layer in (*ready, *later)
+        if layer.record is not None
+    }
     steps = [step for step in plan.steps if isinstance(step, WheelsStep | CompileStep | FilesStep | ToolkitStep)]
     records = [
-        _write_layer(step, shop, order.toolkit, replaced if step in additions else {})
+        _write_layer(step, shop, order.toolkit, replaced if step in additions else {}, plan.config.labels)
         if isinstance(step, FilesStep | ToolkitStep)
         else made[shop.key(step)]
         for step in steps
     ]
-    return tuple(record for record in records if record is not None)
+    return tuple(records)
 
 
 def _unpacked(layers: Sequence[WheelsLayer], cache: Cache) -> tuple[Path, ...]:
-    """Where this run has unpacked layers with all of their wheels' bytes: none whose libraries are cut."""
+    """The folders of layers that this run unpacked with all bytes of their wheels: none whose libraries are cut."""
     whole = (layer.record for layer in layers if isinstance(layer.step, WheelsStep) and not layer.step.slim)
     places = (layer_files.place(cache, record.digest) for record in whole if record is not None)
     return tuple(place for place in places if place.is_dir())
 
 
 def _interpreter(base: Base) -> InsidePython:
-    """What compiles bytecode."""
+    """Return the interpreter that compiles bytecode."""
     version = base.python_version
-    return InsidePython(rootfs=base.rootfs, python=base.python, version=version, emulator=base.emulator)
+    return InsidePython(
+        rootfs=base.rootfs, python=base.python, version=version, base=base.identity, emulator=base.emulator
+    )
 
 
 @contextlib.contextmanager
@@ -188,7 +206,7 @@ def _claim(step: FilesStep, claims: Claims) -> None:
 
 
 def _replaced(step: FilesStep, claims: Claims, base: Base) -> dict[str, str]:
-    """What a user's files stand in place of: path → whose it was. Raises BuildError for what is no place for a file."""
+    """Map paths that a user's files replace to their owners. Raises BuildError for what is no place for a file."""
     replaced = {}
     for file in step.files:
         inside = base.rootfs / file.path.removeprefix("/")
@@ -199,7 +217,8 @@ def _replaced(step: FilesStep, claims: Claims, base: Base) -> dict[str, str]:
                 raise BuildError(
                     f"a file of the recipe cannot be {file.path}: /{parent} is a file or a link, of {whose}",
                     cause="Engines disagree on what a file below a link means: some follow it, others replace it.",
-                    next_step=f"realpath /{parent}    in the image says the folder's own name: give the file that one",
+                    next_step=f"realpath {for_shell(f'/{parent}')}    in the image "
+                    "says the folder's own name: give the file that one",
                 )
         if claims.is_folder(file.path) or (inside.is_dir() and not inside.is_symlink()):
             raise BuildError(
@@ -212,24 +231,33 @@ def _replaced(step: FilesStep, claims: Claims, base: Base) -> dict[str, str]:
 
 
 def _bytecode(path: str, python: str) -> PlannedFile:
-    """What removes a module's bytecode, which says nothing of the source that it is of: Python would go on running it.
+    """Return the file that removes a module's stale bytecode: Python would go on running it in place of the source.
 
     A whiteout (OCI image-spec, layers): an empty file of this name.
     """
-    folder, _, name = path.rpartition("/")
-    compiled = f"{name.removesuffix('.py')}.cpython-{python.replace('.', '')}.pyc"
-    return PlannedFile(path=f"{folder}/__pycache__/{spec.WHITEOUT}{compiled}")
+    folder, _, name = bytecode.compiled_path(path, python).rpartition("/")
+    return PlannedFile(path=f"{folder}/{spec.WHITEOUT}{name}")
 
 
 def _write_layer(
-    step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None, replaced: Mapping[str, str]
+    step: FilesStep | ToolkitStep,
+    shop: Workshop,
+    toolkit: Callable[[], Path] | None,
+    replaced: Mapping[str, str],
+    labels: Mapping[str, str],
 ) -> LayerRecord:
     """The layer of a step's files or of a CUDA toolkit, from the cache or written now. `replaced`: see `_replaced`."""
     more = tuple(_bytecode(path, shop.python) for path in replaced if path.endswith(".py") and shop.python)
     if more and isinstance(step, FilesStep):
         step = msgspec.structs.replace(step, files=(*step.files, *more))
     record = _layer(step, shop, toolkit)
-    return msgspec.structs.replace(record, replaces=tuple(f"{path} ({whose})" for path, whose in replaced.items()))
+    files = {file.path: file.content.encode() for file in step.files} if isinstance(step, FilesStep) else {}
+    concerned = {path: content for path, content in files.items() if start_up.concerns(path)}
+    return msgspec.structs.replace(
+        record,
+        starts=tuple(start_up.found(concerned, labels)),
+        replaces=tuple(f"{path} ({whose})" for path, whose in replaced.items()),
+    )
 
 
 def _layer(step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None) -> LayerRecord:

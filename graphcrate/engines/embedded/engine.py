@@ -1,4 +1,4 @@
-"""Our own builder as one of the engines: its layers come from wheels, its images lie in the image's own folder.
+"""Our own builder as one of the engines: its layers come from wheels, its images are in the image's own folder.
 
 Light to import: an image that is there unchanged needs its key alone.
 """
@@ -6,7 +6,7 @@ Light to import: an image that is there unchanged needs its key alone.
 from collections.abc import Mapping
 from pathlib import Path
 
-from graphcrate.compat import slim
+from graphcrate.compat.facts import slim
 from graphcrate.engines import backend
 from graphcrate.engines.backend import BuildOrder, Built
 from graphcrate.model.plan import Plan, content_id
@@ -26,14 +26,14 @@ class EmbeddedEngine(backend.Engine):
         return image
 
     def key(self, plan: Plan) -> str:
-        """What the image depends on: the plan and the form of the layers."""
+        """Hash what the image depends on: the plan and the form of the layers."""
         form = f"{backend.LAYER_FORMAT}"
         if slim.LABEL in plan.config.labels:
             form += f".{slim.SLIM_FORMAT}"
         return f"{content_id(plan)}-{form}"
 
     def exists(self, report: BuildReport, folder: Path, environment: Mapping[str, str]) -> bool:
-        """Whether the layout is there with all its blobs, and the report is of this folder."""
+        """Return whether the layout is there with all its blobs, and the report is of this folder."""
         return is_whole(folder / "oci", report.digest) and (report.name, report.tag) == folder.parts[-2:]
 
     def build(self, order: BuildOrder) -> Built:

@@ -15,24 +15,24 @@ import msgspec
 
 from graphcrate.artifacts.formats import packed
 from graphcrate.artifacts.wheel import check_tags, open_wheel
-from graphcrate.compat.slim import SLIM_FORMAT
+from graphcrate.compat.facts.slim import SLIM_FORMAT
 from graphcrate.engines.backend import LAYER_FORMAT
 from graphcrate.engines.embedded.run import GROWTH
-from graphcrate.host.cache import Cache, kept, kept_bytes
+from graphcrate.host.disk.cache import Cache, kept, kept_bytes
 from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs import extensions
 from graphcrate.inputs.wheels import bytecode, sdist
-from graphcrate.inputs.wheels.install import Installation, place
+from graphcrate.inputs.wheels.install import INSTALLATION_FORMAT, Installation, place
 from graphcrate.inputs.wheels.layer import Claims, WheelFile, write_wheels_layer
 from graphcrate.model import codec
-from graphcrate.model.compression import Compression
 from graphcrate.model.errors import UNREADABLE, CacheError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, FilesStep, Slim, ToolkitStep, WheelsStep, content_id
 from graphcrate.model.platform import DEFAULT, Platform
-from graphcrate.model.report import LayerRecord
+from graphcrate.model.report import LayerRecord, StartUp
 from graphcrate.oci import layer as stream
+from sifsquash.values import Compression
 
 #: Bytes of source that one start of the sandbox compiles, unless a single shard has more.
 BATCH = 20_000_000
@@ -45,7 +45,7 @@ COMPILE_WEIGHT = 15
 
 @dataclass(frozen=True, kw_only=True)
 class Workshop:
-    """What all layers of one build share, and the work on them that worker processes do.
+    """State that all layers of one build share, and the work on them that worker processes do.
 
     `files`: sha256 → path; `compiled`: sha256 of a compiled sdist → its wheel, for layers of compiled packages alone;
     `environment` is that of child processes.
@@ -64,10 +64,17 @@ class Workshop:
     on_layer: Callable[[Cache, str], None] | None = None  #: called with each (a function of a module)
 
     def key(self, step: WheelsStep | CompileStep | ToolkitStep | FilesStep) -> str:
-        """What a layer's bytes depend on, as one hash."""
+        """Hash what a layer's bytes depend on: the step, and the base whose programs make a part of them."""
+        if isinstance(step, FilesStep):
+            return self.key_but_for_base(step)
+        by_base = (bytecode.BYTECODE_FORMAT, self.interpreter.base, self.key_but_for_base(step))
+        return hashlib.sha256(repr(by_base).encode()).hexdigest()
+
+    def key_but_for_base(self, step: WheelsStep | CompileStep | ToolkitStep | FilesStep) -> str:
+        """Hash the part of a layer's bytes that no program of the base decides."""
         parts = [LAYER_FORMAT, stream.LAYER_FORMAT, self.python, self.glibc, self.interpreter.version, content_id(step)]
         if isinstance(step, CompileStep):  # how sources are compiled can change, and the step stays as it is
-            parts += [extensions.origin(package, step) for package in step.packages]
+            parts += [extensions.key(package, step, self.cache) for package in step.packages]
         elif isinstance(step, WheelsStep) and step.slim is not msgspec.UNSET:
             parts += [SLIM_FORMAT]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -87,7 +94,7 @@ class Workshop:
         return record
 
     def installation(self, origin: str) -> Installation | None:
-        """Where the files of a wheel go that was inspected before."""
+        """The places of the files of a wheel that was inspected before."""
         data = kept_bytes(self._installation_path(origin))
         try:
             return None if data is None else codec.unpack(data, Installation)
@@ -95,10 +102,11 @@ class Workshop:
             return None
 
     def _installation_path(self, origin: str) -> Path:
-        return self.cache.path("installations", f"{LAYER_FORMAT}-{self.python}", f"{origin}.msgpack")
+        form = f"{LAYER_FORMAT}.{INSTALLATION_FORMAT}-{self.python}"
+        return self.cache.path("installations", form, f"{origin}.msgpack")
 
     def installed(self, wheel: WheelFile) -> Installation:
-        """Where the files of an inspected wheel go. Raises CacheError when that is gone."""
+        """The places of an inspected wheel's files. Raises CacheError when the record is gone."""
         installation = self.installation(wheel.origin)
         if installation is None:
             raise CacheError(
@@ -119,7 +127,7 @@ class Workshop:
                     build = [files[wheel.file.sha256] for wheel in package.build]
                     path = sdist.build_wheel(package, path, build, self.cache, self.environment)
                 if package.is_sdist or package.compiled:
-                    sha256 = ""  # nobody promised the hash of what was built here
+                    sha256 = ""  # there is no promised hash of what was built here
                 check_tags(path.name, self.python, self.glibc, self.platform)
                 if self.installation(origin) is None:
                     with open_wheel(path) as opened:
@@ -137,12 +145,25 @@ class Workshop:
         advance(worth)
 
     def write(
-        self, advance: Advance, key: str, title: str, wheels: Sequence[WheelFile], share: float, slim: Slim | None
+        self,
+        advance: Advance,
+        keys: tuple[str, str],
+        title: str,
+        wheels: Sequence[WheelFile],
+        share: float,
+        slim: Slim | None,
     ) -> LayerRecord:
-        """Write a layer of wheels, unless another build has done so meanwhile. `advance`: this share of its bytes."""
+        """Write a layer of wheels, unless another build has done so meanwhile. `advance`: this share of its bytes.
+
+        `keys`: of the layer, and that without its base. After an update of the base its Python most often makes the
+        same bytecode: then the layer is the one that there was, which the hashes of that bytecode tell.
+        """
+        key, same = keys[0], _with_bytecode(keys[1], wheels)
         with self.cache.guard(), self.cache.exclusively(f"layer-{key}"):
             if (record := self.record(key)) is not None:
                 return record
+            if (record := self.record(same)) is not None:
+                return self.keep(key, record)
             files = [(wheel, self.installed(wheel)) for wheel in wheels]
             counted: Advance = lambda amount: advance(int(amount * share))  # noqa: E731
             record = write_wheels_layer(
@@ -150,7 +171,14 @@ class Workshop:
             )
             if self.unpacks and self.on_layer is not None:
                 self.on_layer(self.cache, record.digest)
+            self.keep(same, record)
             return self.keep(key, record)
+
+
+def _with_bytecode(key: str, wheels: Sequence[WheelFile]) -> str:
+    """The key of a layer by the bytecode that it gets."""
+    made = [hashlib.sha256(bundle.read_bytes()).hexdigest() for wheel in wheels for bundle in wheel.bytecode]
+    return hashlib.sha256(repr((bytecode.BYTECODE_FORMAT, key, made)).encode()).hexdigest()
 
 
 @dataclass
@@ -169,13 +197,13 @@ class WheelsLayer:
         self.record = self.shop.record(self.key)
         self.size = sum(package.file.size for package in step.packages)  #: of wheels and sdists
         self._origins = [
-            extensions.origin(package, step) if isinstance(step, CompileStep) else sdist.origin(package)
+            extensions.key(package, step, self.shop.cache) if isinstance(step, CompileStep) else sdist.origin(package)
             for package in step.packages
         ]
 
     @property
     def exists(self) -> bool:
-        """Whether the cache has the layer and what it is checked by: nothing of the step's files is wanted then."""
+        """Return whether the cache has the layer and its check data: then nothing of the step's files is needed."""
         return self.record is not None and None not in map(self.shop.installation, self._origins)
 
     def inspect(self, pool: Pool) -> None:
@@ -190,14 +218,19 @@ class WheelsLayer:
             for placed in installation.files if installation else ():
                 claims.claim(f"{package.name} {package.version}", placed.path, placed.identity)
 
+    def starts(self) -> tuple[StartUp, ...]:
+        """Say what of its wheels runs by itself in the image."""
+        installations = map(self.shop.installation, self._origins)
+        return tuple(start for installation in installations if installation for start in installation.starts)
+
     def compile(self, pool: Pool) -> None:
         """Submit the batches of sources that are to be compiled; the layer itself where there are none."""
         missing: list[bytecode.BytecodeShard] = []
         shop = self.shop
         for number, wheel in enumerate(self.wheels):
             shards = bytecode.shards(shop.installed(wheel), shop.python)
-            version = shop.interpreter.version
-            paths = [bytecode.bundle_path(shop.cache, wheel.origin, version, each) for each in range(len(shards))]
+            own = shop.interpreter
+            paths = [bytecode.bundle_path(shop.cache, wheel.origin, own, each) for each in range(len(shards))]
             self.wheels[number] = dataclasses.replace(wheel, bytecode=tuple(paths))
             jobs = (bytecode.BytecodeShard(wheel.path, shard, path) for shard, path in zip(shards, paths, strict=True))
             missing += [job for job in jobs if not job.target.is_file()]
@@ -222,7 +255,8 @@ class WheelsLayer:
 
     def _write(self, pool: Pool) -> None:
         slim = self.step.slim or None if isinstance(self.step, WheelsStep) else None
-        pool.submit(self.size, self.shop.write, self.key, self.step.title, self.wheels, self._share, slim, of=self)
+        keys = self.key, self.shop.key_but_for_base(self.step)
+        pool.submit(self.size, self.shop.write, keys, self.step.title, self.wheels, self._share, slim, of=self)
 
 
 def make(layers: Sequence[WheelsLayer], claims: Claims, progress: Progress, jobs: int) -> None:

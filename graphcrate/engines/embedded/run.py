@@ -17,14 +17,16 @@ from pathlib import Path
 from graphcrate import __version__
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.engines.backend import RuntimeVersion
-from graphcrate.host import walls
-from graphcrate.host.cache import Cache, remove_tree
+from graphcrate.host import settings
 from graphcrate.host.context import Context
-from graphcrate.host.emulation import Emulator, is_native
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox import Bind, Exec, run_in
-from graphcrate.host.steps import Step
+from graphcrate.host.sandbox import given, walls
+from graphcrate.host.sandbox.emulation import Emulator, is_native
+from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.emulators import prepare_emulator, stored_emulator
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.platform import SUPPORTED, Platform
@@ -49,7 +51,10 @@ class Unpacked:
     emulator: Emulator | None = None  #: of an image for another processor than this machine's
 
     def run(self, command: Exec) -> Completed:
-        """See `host.sandbox.Inside.run`, and `host.sandbox.run_in`. The working folder is the image's unless given."""
+        """See `host.sandbox.sandbox.Inside.run`, and `host.sandbox.sandbox.run_in`.
+
+        The working folder is the image's unless given.
+        """
         variables = {**self.layout.environment, **command.environment}
         cwd = command.cwd or self.layout.config.run.working_dir or "/"
         order = dataclasses.replace(command, environment=variables, cwd=cwd, emulator=self.emulator)
@@ -97,14 +102,19 @@ def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) 
 def run_inside(layout: Layout, command: Sequence[str], ctx: Context, *, network: bool = True) -> int:
     """Run a command in the image, with this terminal and the working directory at /work; returns its exit code.
 
-    Says first which walls around it this machine lacks.
+    Says first which walls around it this machine lacks, and where that folder holds more than work. Raises HostError
+    where it is the kernel's own.
     """
+    folder = Path.cwd()
+    given.refuse_interfaces(folder)
+    if exposed := given.exposure(folder, settings.home(ctx.environment), given.home_folders()):
+        ctx.progress.warn(exposed)
     if lacking := walls.sentence(walls.missing(), os.uname().release):
         ctx.progress.note(lacking)
     here = Exec(
         command,
         environment={name: ctx.environment[name] for name in ("TERM",) if name in ctx.environment},
-        binds=(Bind(source=Path.cwd(), target="/work", read_only=False),),
+        binds=(Bind(source=folder, target="/work", read_only=False),),
         cwd="/work",
         network=network,
         gpu=is_native(layout.platform),
@@ -120,7 +130,7 @@ def run_inside(layout: Layout, command: Sequence[str], ctx: Context, *, network:
 
 
 def emulated(platform: Platform) -> str:
-    """What is said of programs that an emulator runs."""
+    """Return the line on programs that an emulator runs."""
     return f"the image is for {platform.title}, which an emulator runs here: slowly, and without GPUs"
 
 
@@ -173,14 +183,14 @@ def _below(digests: Sequence[str], cache: Cache, stack: contextlib.ExitStack) ->
 
 
 def lowest_unpacked(digests: Sequence[str], cache: Cache) -> int:
-    """How many of the lowest of these layers an unpacked image in the cache has, which another one shares."""
+    """Count the lowest of these layers that an unpacked image in the cache shares."""
     with contextlib.ExitStack() as stack:
         return _below(digests, cache, stack)[1]
 
 
 @contextlib.contextmanager
 def removed_after(digest: str, cache: Cache) -> Iterator[None]:
-    """Remove the unpacked image of this digest at the block's end, where it was not there before and nobody uses it.
+    """Remove the unpacked image of this digest at the block's end, if it was not there before and is not in use.
 
     After an error it stays, to be looked into.
     """
@@ -228,7 +238,7 @@ def _by_use(cache: Cache) -> list[Path]:
 
 
 def _remove(image: Path, cache: Cache) -> bool:
-    """Remove an unpacked image that nobody uses: renamed first, so that half of one is never seen. Whether it did."""
+    """Remove an unpacked image that is not in use, and return whether it did: renamed first, never seen in part."""
     with contextlib.suppress(FileNotFoundError, BlockingIOError):
         descriptor = os.open(image, os.O_RDONLY)
         try:

@@ -11,12 +11,12 @@ import msgspec
 from graphcrate.artifacts import convert
 from graphcrate.artifacts.locate import Located, locate
 from graphcrate.artifacts.reports import read_report
-from graphcrate.compat.catalog import find_variant
+from graphcrate.compat.variants.catalog import find_variant
 from graphcrate.engines import oci
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.host.context import Context
-from graphcrate.host.emulation import is_native
-from graphcrate.host.hashing import file_digest
+from graphcrate.host.disk.hashing import file_digest
+from graphcrate.host.sandbox.emulation import is_native
 from graphcrate.model.command import command
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.platform import DEFAULT, Platform
@@ -85,6 +85,7 @@ def find(
         layout=layout.digest if layout else "",
         rerun=rerun,
         own=report.own if report and not suites else OwnTests(),
+        starts=(report.starts or ()) if report else (),
         nodes=nodes,
         platform=made_for.name,
     )
@@ -217,7 +218,7 @@ def _name(source: Located) -> str:
 
 
 def _image_folder(source: Located, output: Path) -> Path:
-    """Return the folder of an image: dist/<name>/<tag> for any form of our own, else the folder that it lies in."""
+    """Return the folder of an image: dist/<name>/<tag> for any form of our own, else the folder that it is in."""
     if source.form in ("docker", "podman", "registry"):
         return output / _name(source).partition("@")[0].replace(":", "/")
     if source.ours:

@@ -13,8 +13,9 @@ from graphcrate.engines import run_suites
 from graphcrate.engines.slurm import HOPELESS, SILENT, TAKEN_AWAY, JobView, Scheduler
 from graphcrate.engines.trials import progress
 from graphcrate.host import process, settings
-from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
+from graphcrate.host.disk.cache import kept
+from graphcrate.model.command import for_shell
 from graphcrate.model.errors import HostError, SmokeError
 from graphcrate.model.suite import SUITES
 from graphcrate.model.trial import MatrixCell, Resources, Returned, State, TrialOrder, TrialReport
@@ -45,7 +46,7 @@ def run_job(cell: MatrixCell, scheduler: Scheduler, ctx: Context, patience: floa
 
 
 def run_matrix(cells: Sequence[MatrixCell], scheduler: Scheduler, ctx: Context, patience: float) -> list[MatrixCell]:
-    """Run the cells that have not passed before, and show how they go. The same image named twice is one cell."""
+    """Run the cells without an earlier pass, and show how they go. The same image named twice is one cell."""
     unique = {(cell.order.artifact.digest, cell.resources): cell for cell in cells}
     with progress.shown(ctx.progress.note) as show:
         return follow([recall(cell) for cell in unique.values()], scheduler, patience=patience, show=show)
@@ -83,7 +84,7 @@ def follow(
         for number, cell in enumerate(cells):
             show(cells)
             if cell.state is State.NEW:
-                with process.uninterrupted():  # nobody could cancel a job whose id was never read
+                with process.uninterrupted():  # a job whose id was never read could not be cancelled
                     cells[number] = _submit(cell, scheduler)
         show(cells)
         while jobs := [cell.job for cell in cells if cell.state.is_open]:
@@ -198,7 +199,7 @@ def raise_if_failed(cells: Sequence[MatrixCell], scheduler: Scheduler) -> None:
         if cell.state is State.FAILED:
             raise SmokeError(
                 f"{cell.order.reference} failed on {cell.resources.partition}: {cell.why}",
-                next_step=f"ls {cell.order.folder}    has the logs; the same command runs it again",
+                next_step=f"ls {for_shell(cell.order.folder)}    has the logs; the same command runs it again",
             )
     raise_if_lost(cells, scheduler)
 

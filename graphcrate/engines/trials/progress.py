@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 from rich import box
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from graphcrate.host import streams
 from graphcrate.model.report import SmokeReport
 from graphcrate.model.trial import MatrixCell, State
 
@@ -21,7 +21,7 @@ Show = Callable[[Sequence[MatrixCell]], None]
 @contextlib.contextmanager
 def shown(note: Callable[[str], None]) -> Iterator[Show]:
     """Give a function that shows the cells: as a table on a terminal, else it notes each change."""
-    console = Console(stderr=True)
+    console = streams.console(stderr=True)
     if not console.is_terminal:
         yield changes(note)
         return
@@ -84,7 +84,7 @@ def suites_lines(suites: Sequence[SmokeReport]) -> list[str]:
 
 def text(cells: Sequence[MatrixCell]) -> str:
     """Print the table into a text."""
-    console = Console(width=160, no_color=True, highlight=False)
+    console = streams.console(width=160, no_color=True, highlight=False)
     with console.capture() as capture:
         console.print(table(cells))
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()) + "\n"

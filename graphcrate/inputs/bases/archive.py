@@ -1,36 +1,32 @@
 """Archives of .debs without apt: signed lists of packages, and what depends on what.
 
-A list counts only if its hash stands in a Release file that one of the distribution's own keys signed, files beside
-this one. Which mirrors: `mirrors.archives`.
+A list counts only if its hash stands in a Release file that holds (`release`). Which mirrors: `mirrors.archives`.
 """
 
 import datetime
 import difflib
-import email.utils
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from graphcrate.compat import suites
-from graphcrate.compat.suites import Distribution
+from graphcrate.compat.facts import suites
 from graphcrate.host import settings
-from graphcrate.host.connections import HttpError, host_of, redacted
 from graphcrate.host.context import Context
-from graphcrate.host.http import Client
-from graphcrate.host.inflating import pieces
+from graphcrate.host.disk.inflating import pieces
+from graphcrate.host.net.connections import ABSENT, HttpError, host_of, redacted
+from graphcrate.host.net.http import Client
 from graphcrate.host.parallel import parallel
-from graphcrate.host.retry import TRIES
-from graphcrate.inputs.bases.mirrors import ABSENT, SNAPSHOT_TIME, Archives, DebianMirror, archives
+from graphcrate.inputs.bases.mirrors import Archives, DebianMirror, archives
+from graphcrate.inputs.bases.release import SignedRelease, SuiteSource
+from graphcrate.model.command import LOCK_AGAIN, setting
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.limits import LIST, Gauge
 from graphcrate.model.lock import DebianPackage, LockedFile
 from graphcrate.model.platform import DEFAULT, Platform
 
 REGISTRY_INSTEAD = 'or take a base from a registry: base.provider = "registry" in the recipe'
-_KEYS = Path(__file__).parent  #: has the files of keys
-_PACKINGS = (".xz", ".gz", ".bz2", "")
 _PRIORITIES = {"required": 0, "important": 1, "standard": 2, "optional": 3}  #: all others come after these
 _MOST_LINKED = 3  #: libraries to name for a package to compile with: what is linked to one of more says to which
 _THREADS = 8  #: small files from one server
@@ -65,14 +61,26 @@ class Stanza(NamedTuple):
 
 
 class SuiteArchive:
-    """What one suite has now, with its updates and its security archive."""
+    """A suite's packages now, with its updates and its security archive."""
 
-    def __init__(self, suite: str, ctx: Context, components: Sequence[str] = (), platform: Platform = DEFAULT) -> None:
+    def __init__(
+        self,
+        suite: str,
+        ctx: Context,
+        components: Sequence[str] = (),
+        platform: Platform = DEFAULT,
+        *,
+        without_security: bool | None = None,
+    ) -> None:
         """Fetch the lists of main and these components. Raises NetworkError, IntegrityError for what is not signed.
 
         The suite comes from the first mirror that has it, its updates and its security archive from the first that have
         those; a suite that has left the mirrors from the archive of retired suites.
+
+        `without_security`: go on where no server has the fixes of a suite that gets some; None: as the context has it.
+        True alone where nothing is locked, and what is missing is said from `has_security`.
         """
+        self._goes_on = ctx.without_security if without_security is None else without_security
         self._suite, self._ctx, self._client = suite, ctx, Client(ctx.environment, note=ctx.progress.note)
         self._distribution, self._platform = suites.distribution_of(suite), platform
         self._components = (*self._distribution.components, *components)
@@ -92,6 +100,8 @@ class SuiteArchive:
         #: when the newest of the lists was made, as the snapshot service writes it
         self.listed = max(suite_lists.time for suite_lists in lists if suite_lists is not None)
         self.has_security = lists[-1] is not None  #: whether the security archive's list was read
+        if self.lacks_security and not self._goes_on:
+            raise self._no_fixes()
         self._by_name: dict[str, list[Stanza]] = {}
         self._providers: dict[str, list[tuple[Stanza, str]]] = {}
         for suite_lists in filter(None, lists):
@@ -106,11 +116,17 @@ class SuiteArchive:
                 self._providers.setdefault(name, []).append((stanzas[0], version))
 
     @property
+    def lacks_security(self) -> bool:
+        """Return whether the security archive's list is missing, of a suite that gets fixes there."""
+        its_standing = suites.standing(self._suite, settings.today())
+        return not self.has_security and its_standing is not None and its_standing.has_updates
+
+    @property
     def _title(self) -> str:
         return suites.titled(self._suite)
 
     def paths(self) -> dict[str, str]:
-        """Where the archives have each file that they list: sha256 → path."""
+        """The path in the archives of each file that they list: sha256 → path."""
         listed = (stanza.package for stanzas in self._by_name.values() for stanza in stanzas)
         return {package.file.sha256: package.path for package in listed}
 
@@ -205,7 +221,7 @@ class SuiteArchive:
         return candidates[0]
 
     def _first(self, sources: Sequence["SuiteSource"]) -> "_Lists | None":
-        """What the first of these sources that has its suite lists; None where none has it, and it is not the main one.
+        """Return the first of these sources with the suite's lists; None where none has it, and it is not the main one.
 
         Raises IntegrityError where no source has it and one has what Debian did not sign, or no longer; NetworkError
         where it is not certain that no source has it: a lock without an archive of fixes is for suites without one.
@@ -225,7 +241,8 @@ class SuiteArchive:
             raise self._no_lists(failures)
         if sources:
             kind = sources[0].suite.partition("-")[2]
-            self._ctx.progress.note(f"{self._title}: no mirror has its {kind} list; going on without it")
+            end = "" if kind == "security" and not self._goes_on else "; going on without it"
+            self._ctx.progress.note(f"{self._title}: no mirror has its {kind} list{end}")
         return None
 
     def _no_lists(self, failures: Sequence[NetworkError | IntegrityError]) -> NetworkError:
@@ -236,13 +253,19 @@ class SuiteArchive:
             next_step=f"{self._distribution.another_mirror}    ({REGISTRY_INSTEAD})",
         )
 
+    def _no_fixes(self) -> NetworkError:
+        mirror = self._distribution.variable("SECURITY_MIRROR")
+        return NetworkError(
+            f"{self._title} gets security updates, and no mirror gives their list",
+            cause="The mirror that is named has no security archive; or somebody on the way hides it.",
+            next_step=f"{mirror}=http://a-mirror/{self._distribution.security} {LOCK_AGAIN}, "
+            f"or {setting(without_security=True).both()}, which the image then says",
+        )
+
     def _lists(self, source: "SuiteSource") -> "_Lists":
         """The lists of packages of a suite of one source. Raises HttpError, IntegrityError, NetworkError."""
-        release = SignedRelease.of(source, self._client)
-        texts = tuple(self._list(release, component) for component in self._components)
-        date = re.search(r"^Date: (.+)$", release.text, re.MULTILINE)
-        moment = email.utils.parsedate_to_datetime(date[1]) if date else None
-        return _Lists(texts, moment.strftime(SNAPSHOT_TIME) if moment else "")
+        release = SignedRelease.of(source, self._ctx, self._client)
+        return _Lists(tuple(self._list(release, component) for component in self._components), release.time)
 
     def _list(self, release: "SignedRelease", component: str) -> bytes:
         """The list of packages of a component, by its hash in the Release file."""
@@ -256,25 +279,18 @@ class SuiteArchive:
         target = cache.path("bases", "lists", listed.sha256)
         if not target.is_file():
             with cache.folder() as folder:
-                self._client.download(
-                    listed.address, folder / "list", size=None, sha256=listed.sha256, advance=lambda _: None
-                )
-                cache.adopt(folder / "list", target)
+                partial, ignored = folder / "list", lambda _: None
+                try:
+                    self._client.download(
+                        listed.address, partial, size=listed.size, sha256=listed.sha256, advance=ignored
+                    )
+                except IntegrityError as error:
+                    error.next_step = self._distribution.another_mirror
+                    raise
+                cache.adopt(partial, target)
         what, size = f"the list of packages {listed.name} of {host_of(release.url)}", target.stat().st_size
         with target.open("rb") as packed:
             return b"".join(pieces(what, listed.packing, packed, Gauge(LIST, what, packed=size)))
-
-
-class SuiteSource(NamedTuple):
-    """A suite at an archive. `is_retired`: no Valid-Until of its lists counts, as nobody signs them again."""
-
-    archive: str
-    suite: str
-    is_retired: bool = False
-
-    @property
-    def url(self) -> str:
-        return f"{self.archive}/dists/{self.suite}"
 
 
 def mains(suite: str, servers: Archives) -> list[SuiteSource]:
@@ -289,77 +305,9 @@ def _of_retired(suite: str, servers: Archives) -> DebianMirror:
     return DebianMirror("") if suites.retired(suite, today) == "no" else servers.retired
 
 
-class Listed(NamedTuple):
-    """A file that a Release file names. `packing`: one of `inflating.PACKINGS`."""
-
-    name: str
-    packing: str
-    sha256: str
-    size: int
-    address: str
-
-
-class SignedRelease(NamedTuple):
-    """What a distribution signed of a suite: the hashes of all its lists."""
-
-    url: str  #: of the suite
-    text: str
-
-    @classmethod
-    def of(cls, source: SuiteSource, client: Client, tries: int = TRIES) -> "SignedRelease":
-        """Fetch it. Raises HttpError, and IntegrityError for one that is not signed, or no longer valid."""
-        distribution = suites.distribution_of(source.suite.partition("-")[0])
-        text = verified(client.request("GET", f"{source.url}/InRelease", tries=tries).body, source.url, distribution)
-        if not source.is_retired:
-            check_valid(text, source.url, settings.now(), distribution)
-        return cls(source.url, text)
-
-    def file(self, stem: str) -> Listed | None:
-        """The file of this name, packed or plain; None where there is none."""
-        lines = re.findall(r"^ ([0-9a-f]{64}) +(\d+) (\S+)$", self.text.partition("\nSHA256:")[2], re.MULTILINE)
-        by_name = {name: (sha256, int(size)) for sha256, size, name in lines}
-        packing = next((packing for packing in _PACKINGS if f"{stem}{packing}" in by_name), None)
-        if packing is None:
-            return None
-        sha256, size = by_name[f"{stem}{packing}"]
-        # By its hash where the mirror has that: under its name there may be a newer list by now.
-        by_hash = "\nAcquire-By-Hash: yes" in self.text
-        name = f"{stem.rpartition('/')[0]}/by-hash/SHA256/{sha256}" if by_hash else f"{stem}{packing}"
-        return Listed(name, packing, sha256, size, f"{self.url}/{name}")
-
-
 class _Lists(NamedTuple):
     texts: tuple[bytes, ...]
-    time: str
-
-
-def verified(document: bytes, url: str, distribution: Distribution) -> str:
-    """The text of an InRelease file, which one of the distribution's keys has to have signed. Raises IntegrityError."""
-    import pysequoia
-
-    def keys(_: object) -> list[pysequoia.Cert]:
-        return [key for name in distribution.keys for key in pysequoia.Cert.split_file(str(_KEYS / name))]
-
-    try:
-        signed = pysequoia.verify(bytes=document, store=keys)
-    except Exception as error:  # the library raises its own and RuntimeError
-        raise IntegrityError(
-            f"the Release file of {redacted(url)} is not signed by a key of {distribution.title}'s that is known here",
-            cause=str(error).partition("\n")[0],
-            next_step=distribution.another_mirror,
-        ) from error
-    return bytes(signed.bytes or b"").decode()
-
-
-def check_valid(release: str, url: str, now: float, distribution: Distribution) -> None:
-    """Raises IntegrityError for a Release file that was valid until an earlier time. `now`: Unix seconds."""
-    until = re.search(r"^Valid-Until: (.+)$", release, re.MULTILINE)
-    if until and email.utils.parsedate_to_datetime(until[1]).timestamp() < now:
-        raise IntegrityError(
-            f"the Release file of {redacted(url)} was valid until {until[1]}",
-            cause="The mirror is no longer kept up to date, or this machine's clock is wrong.",
-            next_step=f"check `date`; {distribution.another_mirror}",
-        )
+    time: str  #: when they were signed, as the snapshot service writes it
 
 
 def parse(text: bytes) -> Iterator[Stanza]:
@@ -376,7 +324,10 @@ def _alternatives(clause: str) -> list[tuple[str, str]]:
 
 
 def fits(version: str, constraint: str) -> bool:
-    """Whether a version is one of a constraint such as ">= 1:2.3-4" (Debian Policy 7.1); any is of an empty one."""
+    """Return whether a version is one of a constraint such as ">= 1:2.3-4" (Debian Policy 7.1).
+
+    Any is of an empty one.
+    """
     if not constraint:
         return True
     relation, _, bound = constraint.strip().partition(" ")
@@ -387,7 +338,7 @@ def fits(version: str, constraint: str) -> bool:
 
 @functools.cache
 def version_key(version: str) -> tuple[object, ...]:
-    """What versions are ordered by (deb-version(7)): epoch, upstream's version, revision."""
+    """Return the sort key of versions (deb-version(7)): epoch, upstream's version, revision."""
     epoch, _, rest = version.partition(":")
     if not epoch.isdecimal() or not rest:
         epoch, rest = "0", version
@@ -410,6 +361,6 @@ def _order(character: str) -> int:
 
 
 def _number(digits: str) -> tuple[int, str]:
-    """What numbers of any length are ordered by: Python makes none of more than 4300 digits."""
+    """Return the sort key of numbers of any length: Python makes none of more than 4300 digits."""
     significant = digits.lstrip("0")
     return len(significant), significant

@@ -1,5 +1,5 @@
-"""Which Debian package has a library, by the name that programs ask for, or a file that a build lacks: from Debian's
-own index of all files, or from dpkg's lists where the package is installed.
+"""Find the Debian package with a library, by the name that programs ask for, or with a file that a build lacks: in
+Debian's own index of all files, or in dpkg's lists where the package is installed.
 
 The index (11 MB, 150 inflated) counts only by its hash in a Release file that Debian signed. What is kept of it
 is which packages have which library where the loader looks (ld.so(8)). How a package for a library is named is Debian's
@@ -14,15 +14,16 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from graphcrate.compat import suites
+from graphcrate.compat.facts import sonames, suites
 from graphcrate.host import settings
-from graphcrate.host.cache import kept
-from graphcrate.host.connections import host_of, redacted
 from graphcrate.host.context import Context
-from graphcrate.host.http import Client
-from graphcrate.host.inflating import pieces
-from graphcrate.inputs.bases.archive import Listed, SignedRelease, SuiteArchive, mains
+from graphcrate.host.disk.cache import kept
+from graphcrate.host.disk.inflating import pieces
+from graphcrate.host.net.connections import host_of, redacted
+from graphcrate.host.net.http import Client
+from graphcrate.inputs.bases.archive import SuiteArchive, mains
 from graphcrate.inputs.bases.mirrors import archives
+from graphcrate.inputs.bases.release import Listed, SignedRelease
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.limits import INDEX, Gauge
 from graphcrate.model.lock import encode
@@ -31,10 +32,10 @@ from graphcrate.model.platform import DEFAULT, Platform
 _Made = TypeVar("_Made")
 FRESH = 30 * 86_400.0  #: seconds that an index counts without asking again: suites hardly change once they are out
 _TRIES = 1  #: more of one request, while another mirror may answer
-_CONNECTING = 3.0  #: seconds: this is advice, and nobody waits long for it
+_CONNECTING = 3.0  #: seconds: this is advice, not worth a long wait
 _LONGEST = 1 << 16  #: bytes of a line of the index
 _LINE = r"^(?:usr/)?lib(?:64)?/(?:{triplet}/)?(?:([^/\s]+)/)?([^/\s]+\.so(?:\.[^/\s]+)?)[ \t]+(\S+)$"  #: of the index
-#: packages for whoever compiles or debugs: nothing that runs should depend on one
+#: packages for compiling or debugging: nothing that runs should depend on one
 _NOT_TO_RUN = re.compile(r"(?:[^,]*/)?(?:debug|libdevel)/|.*-(?:dev|dbg|dbgsym|cross)$")
 #: what a build lacks → its files in the index, by which programs find it; `{name}` in any case of letters
 _OF_BUILDS = {
@@ -79,7 +80,7 @@ def bringing(kind: str, name: str, suite: str, ctx: Context, platform: Platform 
     """Packages of a suite with a header, library or program (`kind`) of this name, any of which will do.
 
     Those with the file nearest to where compilers look, and to compile with rather than to run. The index is read
-    for it, and nothing is kept. Empty where no package has it, or nobody answers.
+    for it, and nothing is kept. Empty where no package has it, or no server answers.
     """
     pattern = _OF_BUILDS[kind].format(name=re.escape(name.removeprefix("lib") if kind == "library" else name))
     line = re.compile(rf"^({pattern})[ \t]+(\S+)$".encode(), re.MULTILINE | re.IGNORECASE)
@@ -104,10 +105,10 @@ def bringing(kind: str, name: str, suite: str, ctx: Context, platform: Platform 
 def linked_by(package: str, suite: str, ctx: Context, platform: Platform = DEFAULT) -> tuple[str, ...]:
     """The libraries that a package to compile with (libcairo2-dev) is for; see `SuiteArchive.linked_by`.
 
-    Empty where nobody answers.
+    Empty where no server answers.
     """
     with contextlib.suppress(NetworkError, IntegrityError):
-        return SuiteArchive(suite, ctx, platform=platform).linked_by(package)
+        return SuiteArchive(suite, ctx, platform=platform, without_security=True).linked_by(package)
     return ()
 
 
@@ -117,7 +118,7 @@ def choice(name: str, packages: Iterable[str]) -> tuple[str, ...]:
     The one that is named after the library, as Debian's policy has it; else the one whose name all others go on from
     (libqt5gui5, and libqt5gui5-gles).
     """
-    names, usual = sorted(packages, key=len), package_name(name)
+    names, usual = sorted(packages, key=len), sonames.debian_package(name)
     named = [package for package in names if package in (usual, f"{usual}t64")]
     return tuple(named[:1]) if named else _one_of(names)
 
@@ -126,12 +127,6 @@ def _one_of(packages: list[str]) -> tuple[str, ...]:
     """The first where the others go on from its name; else all, sorted. `packages`: the shortest first."""
     is_first = all(package.startswith(packages[0].removesuffix("-dev")) for package in packages)
     return tuple(packages[:1] if is_first else sorted(packages))
-
-
-def package_name(library: str) -> str:
-    """The name of a package for a library alone: libX11.so.6 → libx11-6, libXext.so.6 → libxext6 (Policy 8.1)."""
-    name = re.sub(r"\.so(\.|$)", "", re.sub(r"([0-9])\.so\.", r"\1-", library))
-    return name.replace("_", "-").lower()
 
 
 def installed(library: str, rootfs: Path) -> tuple[str, ...]:
@@ -146,7 +141,7 @@ def installed(library: str, rootfs: Path) -> tuple[str, ...]:
             there.add(package)
             if f"/{library}\n" in path.read_text(encoding="utf-8", errors="replace"):
                 owners.add(package)
-    usual = package_name(library)  # it may be empty, and depend on any of those that have the library
+    usual = sonames.debian_package(library)  # it may be empty, and depend on any of those that have the library
     return choice(library, owners | ({usual} & there)) if owners else ()
 
 
@@ -164,7 +159,7 @@ def libraries(pieces: Iterable[bytes], platform: Platform = DEFAULT) -> dict[str
                     continue
                 if not folder:
                     usual.setdefault(library, set()).add(package)
-                elif (package + "-").startswith(package_name(library) + "-"):
+                elif (package + "-").startswith(sonames.debian_package(library) + "-"):
                     # What `update-alternatives` puts before the loader: libblas3's is in a folder of its own.
                     inner.setdefault(library, set()).add(package)
     return {name: tuple(sorted(packages)) for name, packages in sorted({**inner, **usual}.items())}
@@ -185,7 +180,7 @@ def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _today(suite: str, ctx: Context, stored: ContentsIndex | None, platform: Platform) -> ContentsIndex:
-    """What the first mirror says that has it. Raises what the last one did that has not."""
+    """Read the index from the first mirror that has it. Raises the error of the last one."""
 
     def of(release: SignedRelease, client: Client) -> ContentsIndex:
         listed = _listed(release, suite, platform)
@@ -198,7 +193,7 @@ def _today(suite: str, ctx: Context, stored: ContentsIndex | None, platform: Pla
 
 
 def _first(suite: str, ctx: Context, of: Callable[[SignedRelease, Client], _Made]) -> _Made:
-    """What is made of the first mirror's release that has it. Raises what the last one did that has not."""
+    """Make the result from the first mirror's release that has it. Raises the error of the last one."""
     client = Client(ctx.environment, note=ctx.progress.note)
     failures: list[NetworkError | IntegrityError] = []
     for source in mains(suite, archives(ctx.environment, suite=suite)):
@@ -206,7 +201,7 @@ def _first(suite: str, ctx: Context, of: Callable[[SignedRelease, Client], _Made
             failures.append(_unreached(f"{host_of(source.url)} takes no connection", suite))
             continue
         try:
-            return of(SignedRelease.of(source, client, tries=_TRIES), client)
+            return of(SignedRelease.of(source, ctx, client, tries=_TRIES), client)
         except (NetworkError, IntegrityError) as error:
             failures.append(error)
     reasons = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
@@ -237,7 +232,7 @@ def _inflated(
     download: Callable[..., str],
     read: Callable[[Iterable[bytes]], _Made],
 ) -> _Made:
-    """What `read` makes of an index, fetched now, in pieces."""
+    """Apply `read` to an index, fetched now, in pieces."""
     what = f"the index {listed.name} of {host_of(release.url)}"
     with (
         ctx.cache.folder() as folder,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from graphcrate.artifacts.formats.merged import content_of
-from graphcrate.host import rooted
-from graphcrate.host.inflating import PACKINGS, pieces
+from graphcrate.host.disk.inflating import PACKINGS, pieces
+from graphcrate.host.sandbox import rooted
 from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import IntegrityError, LayoutError
 from graphcrate.model.limits import PACKAGE, Gauge
@@ -58,7 +58,6 @@ def inflate_member(deb: Path, target: Path) -> int:
     with target.open("wb") as file:
         file.write(content[:begin])
         written = sum(file.write(piece) for piece in pieces(deb.name, packing, packed, gauge))
-        file.write(b"\n" * (written % 2))
         file.seek(head)
         file.write(_HEADER.pack(label, about, b"%-10d" % written, end))
     return begin
@@ -82,7 +81,7 @@ def _members(deb: Path, content: bytes) -> Iterator[tuple[str, int, int, int]]:
 def extract(deb: Path, begin: int, root: Path, only: str = "") -> dict[str, FileOwner]:
     """Write the files of a package as far as they stay in the tree: dpkg, whose root that is, writes all of them.
 
-    `only`: the path of the one file that is wanted; empty: all. Return the owners of paths that do not belong to root.
+    `only`: the path of a single file to write; empty: all. Return the owners of paths that do not belong to root.
     Devices, and what something of another kind stands in the place of, are left to dpkg, too. Raises IntegrityError.
     """
     owners: dict[str, FileOwner] = {}

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.compat import identities, suites
-from graphcrate.compat.planning import SYSTEM_PATH, base_packages
-from graphcrate.host.cache import Cache, kept
+from graphcrate.compat.facts import identities, suites
+from graphcrate.compat.plan.planning import SYSTEM_PATH, base_packages
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases import Base
+from graphcrate.host.disk.cache import Cache, kept
+from graphcrate.inputs.bases import Base, listed
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, SuiteArchive
 from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.inputs.bases.install import install, install_more
@@ -33,16 +33,26 @@ SCRATCH_BYTES = 500_000_000  #: what inflated .debs, the tree and the layer take
 
 
 def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
-    """What the suite has today for this base. Raises ResolutionError (Python, packages), NetworkError, HostError."""
+    """Lock the suite's packages of today for this base.
+
+    Raises ResolutionError (Python, packages), NetworkError, HostError.
+    """
     ctx.progress.note(f"base: asking {suites.titled(spec.suite)} for its packages")
     with ctx.cache.guard():
-        return lock_of(SuiteArchive(spec.suite, ctx, platform=spec.runs_on), spec, python)
+        base = lock_of(SuiteArchive(spec.suite, ctx, platform=spec.runs_on), spec, python)
+        listed.keep(base, ctx.cache)
+    return base
 
 
 def lock_of(archive: SuiteArchive, spec: BaseSpec, python: str) -> DebianBase:
     """The same of lists that were read. Raises ResolutionError."""
     names = sorted({*base_packages(spec.suite), *suites.base_of(spec.suite).packages, *spec.packages})
-    base = DebianBase(suite=spec.suite, packages=archive.resolve(names), listed=archive.listed)
+    base = DebianBase(
+        suite=spec.suite,
+        packages=archive.resolve(names),
+        listed=archive.listed,
+        without_security=archive.lacks_security,
+    )
     have = ".".join(python_version(base).split(".")[:2])
     if have != python:
         pythons = ", ".join(f"{name} {base.python}" for name, base in suites.bases().items())
@@ -58,10 +68,10 @@ def prepare(lock: DebianBase, ctx: Context) -> Base:
 
     Raises BaseDriftError where no server has one of them, NetworkError where no server answers, HostError.
     """
-    key, cache = _key(lock), ctx.cache
-    record, rootfs = cache.path("bases", "debian", key, "layer.json"), cache.path("bases", "debian", key, "rootfs")
+    name, cache = key(lock), ctx.cache
+    record, rootfs = cache.path("bases", "debian", name, "layer.json"), cache.path("bases", "debian", name, "rootfs")
     if (layer := _cached(record, cache)) is None or not rootfs.is_dir():
-        with cache.exclusively(f"base-{key}"), cache.guard():
+        with cache.exclusively(f"base-{name}"), cache.guard():
             if (layer := _cached(record, cache)) is None:
                 layer = _build(lock, ctx)
                 cache.keep(record, msgspec.json.encode(layer))
@@ -78,19 +88,19 @@ def prepare_compiler(lock: DebianBase, base: DebianBase, ctx: Context) -> Base:
     Raises as `prepare`.
     """
     further = beyond(lock, base)
-    whole, rootfs = ctx.cache.path("bases", "debian", _key(lock), "rootfs"), _grown(lock, ctx.cache)
+    whole, rootfs = ctx.cache.path("bases", "debian", key(lock), "rootfs"), _grown(lock, ctx.cache)
     if not further or whole.is_dir():
         return prepare(lock, ctx)
     if not rootfs.is_dir():
         below = prepare(base, ctx)
-        with ctx.cache.exclusively(f"base-{_key(lock)}"), ctx.cache.guard():
+        with ctx.cache.exclusively(f"base-{key(lock)}"), ctx.cache.guard():
             if not rootfs.is_dir():
                 _grow(lock, further, below, rootfs, ctx)
     return _base(lock, (), rootfs, ctx)
 
 
 def beyond(lock: DebianBase, base: DebianBase) -> tuple[DebianPackage, ...]:
-    """The packages of a lock that `base` has not; none where one of its packages is not in the lock."""
+    """The packages of a lock that `base` lacks; none where one of its packages is not in the lock."""
     there = {package.file.sha256 for package in base.packages}
     locked = {package.file.sha256 for package in lock.packages}
     if lock.suite != base.suite or platform_of(lock) != platform_of(base) or not there <= locked:
@@ -99,8 +109,8 @@ def beyond(lock: DebianBase, base: DebianBase) -> tuple[DebianPackage, ...]:
 
 
 def _grown(lock: DebianBase, cache: Cache) -> Path:
-    """Where the tree of a base lies that is of no layer."""
-    return cache.path("bases", "debian", _key(lock), "grown")
+    """The folder of a base's tree that is of no layer."""
+    return cache.path("bases", "debian", key(lock), "grown")
 
 
 def _grow(lock: DebianBase, further: Sequence[DebianPackage], below: Base, rootfs: Path, ctx: Context) -> None:
@@ -123,6 +133,7 @@ def _base(lock: DebianBase, layers: tuple[LayerRecord, ...], rootfs: Path, ctx: 
         rootfs=rootfs,
         python="/usr/bin/python" + ".".join(python.split(".")[:2]),
         python_version=python,
+        identity=key(lock),
         glibc=glibc_version(lock),
         environment={"PATH": SYSTEM_PATH},
         labels={},
@@ -131,8 +142,8 @@ def _base(lock: DebianBase, layers: tuple[LayerRecord, ...], rootfs: Path, ctx: 
     )
 
 
-def _key(lock: DebianBase) -> str:
-    """What a base's bytes depend on, as one word; where its packages were listed is not a part of it.
+def key(lock: DebianBase) -> str:
+    """Hash what a base's bytes depend on; where its packages were listed is not a part of it.
 
     Also what of its packages must not be in it, where they make such things.
     """
@@ -154,7 +165,7 @@ def glibc_version(lock: DebianBase) -> str:
 
 def made(lock: DebianBase, cache: Cache) -> LayerRecord | None:
     """The layer of a base that the cache has; None where it is to be made."""
-    return _cached(cache.root.joinpath("bases", "debian", _key(lock), "layer.json"), cache)
+    return _cached(cache.root.joinpath("bases", "debian", key(lock), "layer.json"), cache)
 
 
 def _upstream(lock: DebianBase, name: str) -> str:

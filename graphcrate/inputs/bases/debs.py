@@ -12,16 +12,16 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat import suites
-from graphcrate.host.cache import Cache
-from graphcrate.host.connections import HttpError, redacted, server_of
+from graphcrate.compat.facts import suites
 from graphcrate.host.context import Context
-from graphcrate.host.http import Client
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.net.connections import ABSENT, HttpError, redacted, server_of
+from graphcrate.host.net.http import Client
+from graphcrate.host.net.retry import TRIES
 from graphcrate.host.parallel import Advance, parallel
-from graphcrate.host.retry import TRIES
 from graphcrate.inputs.bases import BaseDriftError, snapshot
 from graphcrate.inputs.bases.archive import SuiteArchive
-from graphcrate.inputs.bases.mirrors import ABSENT, Archives, addresses, archives, is_path, is_time
+from graphcrate.inputs.bases.mirrors import Archives, addresses, archives, is_path, is_time
 from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.lock import DebianPackage, DebianSource, LockedFile
@@ -119,7 +119,7 @@ class DebSearch:
         if all(package.path for package in packages):
             return list(packages)
         try:
-            paths = SuiteArchive(suite, self._ctx, components).paths()
+            paths = SuiteArchive(suite, self._ctx, components, without_security=True).paths()
         except (NetworkError, IntegrityError) as error:
             self._note(f"{error.what}: the snapshot service is asked for what the lock has no path of")
             return list(packages)
@@ -151,7 +151,7 @@ class DebSearch:
             return any(self._attempt_patiently(file, url, advance) for url in busy)
 
     def _addresses(self, package: DebianPackage) -> Iterator[str]:
-        """Where the file may be, last by what the snapshot service knows of its name; no server that is silent."""
+        """Possible addresses of the file, last by what the snapshot service knows of its name; no silent servers."""
         urls = list(addresses(package.path, self._listed, self._known))
         urls.sort(key=lambda url: self._is_hopeless(server_of(url)))
         for url in itertools.chain(urls, self._by_name(package)):
@@ -215,7 +215,7 @@ class DebSearch:
         return False
 
     def _sorted(self, url: str, failure: _Failure) -> _Failure:
-        """Remember whoever is not reached, so that it is not asked for the other files either."""
+        """Remember a server that is not reached, so that it is not asked for the other files either."""
         if isinstance(failure, HttpError) and failure.status not in ABSENT and not failure.is_temporary:
             with self._lock:
                 self._silent[server_of(url)] = _why(failure)

@@ -9,23 +9,24 @@ scripts ask for.
 import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from graphcrate.compat import identities, suites
-from graphcrate.host import beneath, rooted
-from graphcrate.host.emulation import Emulator, is_native
-from graphcrate.host.namespaces import NO_SECCOMP
+from graphcrate.compat.facts import identities, suites
+from graphcrate.host.disk import trees
 from graphcrate.host.parallel import parallel
-from graphcrate.host.sandbox import Bind, Exec, run_in
-from graphcrate.host.steps import Step
+from graphcrate.host.sandbox import beneath, rooted
+from graphcrate.host.sandbox.emulation import Emulator, is_native
+from graphcrate.host.sandbox.namespaces import NO_SECCOMP
+from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
 from graphcrate.inputs.bases.deb import FileOwner, extract, inflate_member
 from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN, setting
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.platform import DEFAULT, Platform
+from graphcrate.model.words import with_mark
 
 TIMEOUT = 1800.0
 EMULATED_TIMEOUT = 6 * TIMEOUT  #: an emulator takes ten times as long, on a busy machine more
@@ -130,8 +131,7 @@ def install_more(
 @contextlib.contextmanager
 def _packages(debs: Sequence[Path], root: Path) -> Iterator[tuple[Path, list[Path], list[int]]]:
     """A folder beside `root` for dpkg to work from; the packages in it, inflated; where the files of each begin."""
-    with tempfile.TemporaryDirectory(dir=root.parent, ignore_cleanup_errors=True) as folder:
-        work = Path(folder)
+    with trees.folder_in(root.parent) as work:
         for name in ("debs", "noting", "calls"):
             (work / name).mkdir()
         inflated = [work / "debs" / path.name for path in debs]
@@ -140,7 +140,7 @@ def _packages(debs: Sequence[Path], root: Path) -> Iterator[tuple[Path, list[Pat
 
 
 def _counter(debs: Sequence[Path], advance: Callable[[int], None]) -> Callable[[str], None]:
-    """What reads dpkg's lines: each package is unpacked and set up once, with half of its bytes."""
+    """Return a reader of dpkg's lines: each package is unpacked and set up once, with half of its bytes."""
     half = {path.name.partition("_")[0]: path.stat().st_size // 2 for path in debs}
     steps = {"Unpacking": half, "Setting up": dict(half)}
 
@@ -152,7 +152,7 @@ def _counter(debs: Sequence[Path], advance: Callable[[int], None]) -> Callable[[
 
 
 def _script(debs: Sequence[Path], suite: str) -> str:
-    """What runs in the new tree: dpkg, and what has to be done after it."""
+    """Return the script that runs in the new tree: dpkg, and what has to be done after it."""
     after = identities.after_install({path.name.partition("_")[0] for path in debs})
     return (
         _BEGIN
@@ -193,7 +193,7 @@ def _no_tree(name: str, error: OSError) -> BuildError:
 
 def _failure(lines: Sequence[str], root: Path) -> GraphcrateError:
     """The error for dpkg's last lines."""
-    tail = "".join(f"\n    {line}" for line in lines[-12:])
+    tail = with_mark(lines[-12:])
     if any("No space left on device" in line or "Disk quota exceeded" in line for line in lines):
         return DiskFullError(
             f"the disk that holds {root} is full, or its quota is used up{tail}",
@@ -250,7 +250,7 @@ def asked(calls: bytes, root: Path) -> dict[str, FileOwner]:
         for path in paths:
             if (target := rooted.host_path(root, str(Path(folder, path)))) is None:
                 continue
-            below = target.rglob("*") if recursive and not target.is_symlink() else ()
+            below = trees.entries(target) if recursive and not target.is_symlink() else ()
             for name in (str(inside.relative_to(root)) for inside in (target, *below)):
                 old = owners.get(name, FileOwner(0, 0))
                 uid, gid = users.get(user, user), groups.get(group, group)

@@ -1,6 +1,6 @@
-"""Where Debian's archives are, and at which addresses of theirs a package may be: in the order in which they are asked.
+"""Debian's archives, and the addresses at which they may have a package, in the order in which they are asked.
 
-A package is its hash, so it may come from anybody. Lists of packages come from what the user named, else from this
+A package is its hash, so any server may give it. Lists of packages come from what the user named, else from this
 machine's own sources (sources.list(5)), else from `FURTHER`; no lock ever holds the name of a mirror.
 """
 
@@ -8,18 +8,19 @@ import contextlib
 import datetime
 import itertools
 import re
+import urllib.parse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat import suites
-from graphcrate.compat.suites import Distribution
+from graphcrate.compat.facts import suites
+from graphcrate.compat.facts.suites import Distribution
+from graphcrate.model.words import is_loopback
 
 APT = Path("/etc/apt")
 _POOL = "pool/"  #: where files are below the root of a main archive
 _PATH = re.compile(r"pool(?:/[A-Za-z0-9][A-Za-z0-9+.~_-]*)+\.(?:deb|orig\.tar\.(?:gz|bz2|xz))")
-ABSENT = frozenset({401, 403, 404, 410, 451})  #: statuses of a server that does not give a file
 NONE = "none"  #: of a variable that names servers: ask none
 
 
@@ -92,6 +93,13 @@ def archives(environment: Mapping[str, str], folder: Path = APT, *, suite: str =
     )
 
 
+def plain(servers: Archives) -> tuple[str, ...]:
+    """The hosts, beyond this machine, that are asked for lists without TLS: the line may hold back what is new."""
+    mains = (mirror.main for mirror in servers.listing)
+    hosts = (urllib.parse.urlsplit(main).hostname or "" for main in mains if main.startswith("http:"))
+    return tuple(dict.fromkeys(host for host in hosts if not is_loopback(host)))
+
+
 def own_mirror(environment: Mapping[str, str], folder: Path = APT, *, suite: str = "") -> DebianMirror | None:
     """The first mirror that a variable or this machine's own sources, in `folder`, name; None where neither does."""
     distribution = suites.distribution_of(suite)
@@ -146,12 +154,12 @@ def own_sources(text: str) -> Iterator[tuple[str, str]]:
 
 
 def is_path(path: str) -> bool:
-    """Whether this is the path of a package below an archive's root: nothing leads out of it, or to anything else."""
+    """Return whether this is the path of a package below an archive's root, which leads nowhere else."""
     return _PATH.fullmatch(path) is not None
 
 
 def is_time(time: str) -> bool:
-    """Whether this is a time as the snapshot service writes it, of a year in which there were snapshots."""
+    """Return whether this is a time as the snapshot service writes it, of a year in which there were snapshots."""
     with contextlib.suppress(ValueError):
         moment = datetime.datetime.strptime(time, SNAPSHOT_TIME)
         return 2005 <= moment.year < 2200 and moment.strftime(SNAPSHOT_TIME) == time

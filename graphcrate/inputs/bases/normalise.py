@@ -10,12 +10,15 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from graphcrate.compat import identities, suites
-from graphcrate.host import rooted
+from graphcrate.compat.facts import identities, suites
+from graphcrate.host.disk import trees
+from graphcrate.host.sandbox import rooted
 from graphcrate.inputs.bases.deb import FileOwner
 from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import BuildError
+from graphcrate.model.limits import PACKAGE
 from graphcrate.model.plan import LAYER_MTIME
+from graphcrate.model.words import printable
 from graphcrate.oci.tar import EntryType, header, padding
 
 _OTHER = f"{LOCK_AGAIN}    (takes the suite's packages of today), or tell who wrote graphcrate"
@@ -57,6 +60,7 @@ EXAMPLES = "usr/share/doc/apt/examples/"
 CUT_PYC_HEADER = 16
 _PRIVATE_KEY = re.compile(rb"^-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----", re.MULTILINE)
 _LARGEST_KEY = 1 << 16
+_SURROGATE = re.compile("[\ud800-\udfff]")  #: stands for a byte of a name that is no UTF-8
 
 
 def private_keys(root: Path) -> list[str]:
@@ -64,15 +68,16 @@ def private_keys(root: Path) -> list[str]:
 
     As text (PEM), in which programs exchange them: what only one program reads is not looked for.
     """
-    lists = (root / "var/lib/dpkg/info").glob("*.list")
-    brought = {line for path in lists for line in path.read_text().splitlines()}
+    lists = (str(path.relative_to(root)) for path in (root / "var/lib/dpkg/info").glob("*.list"))
+    brought = {line for path in lists for line in (rooted.read_bytes(root, path) or b"").splitlines()}
     listed = identities.pattern()
     keys = []
     for folder in ("etc", "opt", "root", "srv", "usr/local", "var"):
         top = root / folder
-        for path in () if top.is_symlink() else top.rglob("*"):
+        is_own = rooted.host_path(root, folder, follow=True) == top  # no link of a package's script, which may lead out
+        for path in trees.files(top) if is_own else ():
             name, status = str(path.relative_to(root)), path.lstat()
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_KEY or f"/{name}" in brought:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_KEY or os.fsencode(f"/{name}") in brought:
                 continue
             if not name.startswith("var/lib/dpkg/") and not listed.fullmatch(name):
                 keys += [name] if _PRIVATE_KEY.search(path.read_bytes()) else []
@@ -86,10 +91,11 @@ def entries(root: Path, owners: Mapping[str, FileOwner], suite: str, left_out: C
     have.
     """
     written = _added(root, suite)
-    walked = (Path(parent, name) for parent, *names in os.walk(root) for name in itertools.chain(*names))
+    walked = (Path(parent, name) for parent, *names in trees.walk(root) for name in itertools.chain(*names))
     paths = (str(path.relative_to(root)) for path in walked)
     listed = identities.pattern()
     kept = [path for path in paths if not (LEFT_OUT.fullmatch(path) or listed.fullmatch(path) or path in left_out)]
+    total = 0  #: bytes of files; holes count, as a layer has none
     first: dict[tuple[int, int], str] = {}  #: of files with several names: the one that has the content
     for path in sorted({*kept, *written}):
         if path in written:
@@ -99,6 +105,12 @@ def entries(root: Path, owners: Mapping[str, FileOwner], suite: str, left_out: C
             continue
         host_path = root / path
         status = host_path.lstat()
+        if stat.S_ISREG(status.st_mode):
+            total += status.st_size
+        if total > PACKAGE.size or _SURROGATE.search(path):
+            large = f"more than {PACKAGE.size >> 30} GiB of files, with"
+            what = large if total > PACKAGE.size else "a name that is not UTF-8:"
+            raise BuildError(f"the Debian system has {what} /{printable(path)}", next_step=_OTHER)
         uid, gid = owners.get(path, (0, 0))
         mode = stat.S_IMODE(status.st_mode)
         if stat.S_ISDIR(status.st_mode):
@@ -125,7 +137,7 @@ def _content(path: Path) -> Iterator[bytes]:
 
 
 def timeless(head: bytes) -> bytes:
-    """Make the header of a .pyc file valid whatever the time of its source (PEP 552: unchecked hash, may be zero).
+    """Make the header of a .pyc file valid for any time of its source (PEP 552: unchecked hash, may be zero).
 
     Debian's holds its source's time, which is another one in the image: Python would compile at each start.
     """

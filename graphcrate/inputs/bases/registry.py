@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 
 from graphcrate.artifacts import pull
-from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.compat.plan.planning import SYSTEM_PATH
 from graphcrate.host.context import Context
-from graphcrate.host.emulation import Emulator
-from graphcrate.host.sandbox import Exec, run_in
-from graphcrate.host.steps import Step
-from graphcrate.inputs.bases import Base
+from graphcrate.host.sandbox.emulation import Emulator
+from graphcrate.host.sandbox.sandbox import Exec, run_in
+from graphcrate.host.sandbox.steps import Step
+from graphcrate.inputs.bases import Base, identity
 from graphcrate.inputs.emulators import prepare_emulator
 from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import ResolutionError
@@ -31,7 +31,7 @@ _LIKELY_SECONDS = 120.0
 
 
 def lock(spec: BaseSpec, python: str, ctx: Context) -> RegistryBase:
-    """What the reference means today on its platform, and where its Python ("3.11") lies; pulled only to find that.
+    """Lock a reference as of today on its platform, with the place of its Python ("3.11"); pulled only to find that.
 
     Raises ResolutionError for no image, none for the platform, or none with this Python; NetworkError; IntegrityError.
     """
@@ -65,6 +65,7 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
         rootfs=rootfs,
         python=lock.interpreter,
         python_version=version,
+        identity=identity(lock),
         glibc=glibc,
         environment={"PATH": SYSTEM_PATH, **config.run.environment},
         labels=dict(config.run.labels or {}),

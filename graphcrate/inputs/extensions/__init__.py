@@ -1,23 +1,28 @@
 """The wheelhouse: compiled sdists become checked wheels in the cache, made in the image's own base against its torch.
 
-Wheels lie under a hash of all that they depend on; `extensions.compile.provide` makes what is not there.
+Wheels are kept under a hash of all that they depend on; `extensions.compile.provide` makes what is not there.
 """
 
+import functools
 import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from graphcrate.compat import back_ends, build_environment
-from graphcrate.compat.compilers import STAND_INS, folder_for, variables
-from graphcrate.compat.libraries import linked
-from graphcrate.compat.next_steps import Beside, same_with
-from graphcrate.host.cache import Cache
+from graphcrate.compat.facts import back_ends, build_environment
+from graphcrate.compat.facts.compilers import STAND_INS, folder_for, variables
+from graphcrate.compat.facts.libraries import linked
+from graphcrate.compat.failures import compiling
+from graphcrate.compat.failures.failure import CompileFailure, same_with
+from graphcrate.compat.variants import committed
+from graphcrate.host.disk.cache import Cache
 from graphcrate.host.progress import Progress
-from graphcrate.inputs.bases import Base
-from graphcrate.model.lock import LockedPackage
+from graphcrate.inputs.bases import Base, listed
+from graphcrate.model.errors import BuildError
+from graphcrate.model.lock import DebianBase, DebianPackage, LockedPackage, RegistryBase
 from graphcrate.model.plan import BUILD_REQUIREMENTS, CompileStep, site_packages, toolkit_id
 from graphcrate.model.platform import platform_named
 
@@ -34,8 +39,40 @@ ISOLATED_FORMAT = 7  #: the same of what users add
 _COMPILING = re.compile(r"(gcc|g\+\+|cpp)-\d+|binutils|libc6(-dev)?|libstdc\+\+-\d+-dev|lib(gcc-\d+|python3\.\d+)-dev")
 
 
+def key(package: LockedPackage, step: CompileStep, cache: Cache) -> str:
+    """The cache key of the wheel that this step makes of a compiled sdist: its origin, and hashes of what is unknown.
+
+    A lock may be a stranger's, with other bytes under the names and versions of Debian's packages.
+    """
+    if not (by_hash := _unknown(package, step, cache)):
+        return origin(package, step)
+    return hashlib.sha256("\n".join([origin(package, step), *by_hash]).encode()).hexdigest()
+
+
+def _unknown(package: LockedPackage, step: CompileStep, cache: Cache) -> list[str]:
+    """List what the origin names by version at most and runs in the compile, but for what is vouched for.
+
+    That are committed locks, and of bases the lists that Debian has signed: each of its fixes would else compile all
+    sources again, and so would packages that the user asks for to compile with. Name and hash of each, sorted.
+    """
+    bases = [base for base in (step.compilation.base, step.base) if isinstance(base, DebianBase)]
+    running: list[DebianPackage | LockedPackage] = []
+    for base in bases:
+        running += () if listed.is_kept(base, cache) else base.packages
+    by_hash = {each.file.sha256 for each in (*package.build, *step.compilation.tools)}
+    running += (each for each in step.against if each.name != "torch" and each.file.sha256 not in by_hash)
+    known = committed.files()
+    strange = {
+        f"{each.name} {each.file.sha256}"
+        for each in running
+        if (each.name, each.version, each.file.sha256) not in known
+    }
+    image = {step.base.digest} if isinstance(step.base, RegistryBase) else set()
+    return sorted(strange | image)
+
+
 def origin(package: LockedPackage, step: CompileStep) -> str:
-    """The cache key of the wheel that this step makes of a compiled sdist."""
+    """Hash what decides the wheel that this step makes of a compiled sdist; Debian's packages by name and version."""
     compilation = step.compilation
     inputs = {
         "format": WHEELHOUSE_FORMAT,
@@ -76,25 +113,41 @@ def origin(package: LockedPackage, step: CompileStep) -> str:
 
 
 def _wheels(package: LockedPackage, step: CompileStep) -> tuple[str, ...]:
-    """What of CUDA it is known to be compiled with besides."""
+    """List the CUDA packages that it is known to be compiled with besides."""
     toolkit = step.compilation.toolkit
     return back_ends.wheels(package.name, toolkit.version) if package.isolated and toolkit else ()
 
 
+class Shelf(NamedTuple):
+    """A package's folders in the cache: of its `wheel`, and of its objects until that is made.
+
+    Compiled code may write to the latter; only its own next build reads them.
+    """
+
+    wheel: Path
+    objects: Path
+
+    @property
+    def made(self) -> Path | None:
+        """Return the wheel, if it is there."""
+        return next(self.wheel.glob("*.whl"), None)
+
+
+def shelves(step: CompileStep, cache: Cache) -> dict[str, Shelf]:
+    """Map the sha256 of each sdist of a step to its folders, whether anything is in them or not."""
+    keys = {package.file.sha256: key(package, step, cache) for package in step.packages}
+    return {
+        sha256: Shelf(cache.path("compiled", name), cache.path("unfinished", name)) for sha256, name in keys.items()
+    }
+
+
 def cached(step: CompileStep, cache: Cache) -> dict[str, Path]:
     """Find the step's wheels that are in the cache, by the sha256 of their sdist."""
-    wheels = {package.file.sha256: next(folder(package, step, cache).glob("*.whl"), None) for package in step.packages}
-    return {sha256: wheel for sha256, wheel in wheels.items() if wheel is not None}
+    return _made(shelves(step, cache))
 
 
-def folder(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
-    """Where the wheel of a package lies in the cache (or will lie)."""
-    return cache.path("compiled", origin(package, step))
-
-
-def unfinished(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
-    """Where a package's objects lie until its wheel is made. What is compiled may write there; none else reads it."""
-    return cache.path("unfinished", origin(package, step))
+def _made(shelves: Mapping[str, Shelf]) -> dict[str, Path]:
+    return {sha256: wheel for sha256, shelf in shelves.items() if (wheel := shelf.made)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +163,30 @@ class CompileJob:
     progress: Progress
     jobs: int  #: cores to use
     log_folder: Path  #: where the output of a compile that fails goes
-    #: kind and name of what a build lacks → packages of Debian, any of which brings it
-    bringing: Callable[[str, str], tuple[str, ...]] = lambda kind, name: ()
-    #: package of Debian to compile with → libraries that what is compiled with it will be linked to
-    linking: Callable[[str], tuple[str, ...]] = lambda package: ()
-    #: what to type so that more packages are there
-    beside: Beside = same_with
     #: waits for layers of the step's wheels and gives where they are unpacked: those that are there are not once more
     unpacked: Callable[[], Sequence[Path]] = tuple
+
+    @functools.cached_property
+    def shelves(self) -> Mapping[str, Shelf]:
+        """Return the folders in the cache of what is compiled, by the sha256 of its sdist."""
+        return shelves(self.step, self.cache)
+
+    @property
+    def made(self) -> dict[str, Path]:
+        """Return the wheels that are in the cache now, by the sha256 of their sdist."""
+        return _made(self.shelves)
+
+
+class CompileError(BuildError):
+    """A source that became no wheel that works, explained without what only the caller knows.
+
+    That is the command that was typed, and Debian's index (`compat.failures.compiling.sought`).
+    """
+
+    def __init__(self, failure: CompileFailure, step: CompileStep) -> None:
+        diagnosis = compiling.explain(failure, step)
+        super().__init__(diagnosis.what, cause=diagnosis.cause, next_step=diagnosis.typed(same_with))
+        self.failure, self.step = failure, step
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return CompileError, (self.failure, self.step)

@@ -85,7 +85,7 @@ def main(orders: "dict[str, Any]") -> None:
 
 
 class SortedFolder:
-    """What os.scandir gives of a folder, in order of name."""
+    """The entries of os.scandir for a folder, in order of name."""
 
     def __init__(self, entries: "Iterable[os.DirEntry[Any]]") -> None:
         self._entries = iter(sorted(entries, key=lambda entry: entry.name))
@@ -156,7 +156,7 @@ def link_compilers(launcher: Path) -> None:
 
 
 def lacking(requirements: "list[str]") -> "list[str]":
-    """Those of a back-end's answer that are not installed, whatever their version."""
+    """Those of a back-end's answer that are not installed in any version."""
     missing = []
     for line in requirements:
         name = re.match(r"[A-Za-z0-9._-]+", line.strip())
@@ -170,7 +170,7 @@ def lacking(requirements: "list[str]") -> "list[str]":
 def unpack(sdist: str, folder: Path) -> None:
     """Unpack a source archive to a folder, which takes the place of the one folder in it.
 
-    Whoever packed it, its files are ours, readable, and programs where anybody may start them, as pip has it.
+    Its files become ours, readable, and programs where anybody may start them, as pip has it.
     """
     unpacked = Path(f"{folder}.unpacked")
     if sdist.endswith(".zip"):
@@ -216,7 +216,7 @@ def link_libraries(target: Path, packages: Path) -> None:
 
 
 def link_headers(target: Path, packages: Path, toolkit: Path) -> None:
-    """Put links to those headers of CUDA that wheels have and the toolkit has not: nvtx3, cuDNN, cuFFT."""
+    """Put links to those headers of CUDA that wheels have and the toolkit lacks: nvtx3, cuDNN, cuFFT."""
     target.mkdir()
     for path in sorted(packages.glob("nvidia/*/include/*")):
         link = target / path.name
@@ -228,7 +228,7 @@ def link_headers(target: Path, packages: Path, toolkit: Path) -> None:
 
 
 def link_toolkit(target: Path, toolkit: Path, launcher: Path) -> None:
-    """Make a toolkit of links, whose nvcc is the launcher: torch of before 2.1 starts that alone.
+    """Make a toolkit of links, whose nvcc is the launcher: torch before 2.1 starts that alone.
 
     It is the only nvcc on PATH: CMake's FindCUDA, and FindCUDAToolkit up to 3.17, which projects bring copies of, look
     for headers and libraries in the folder above that of nvcc.

@@ -1,4 +1,4 @@
-"""Compile what the cache lacks, in one temporary folder that goes whatever happens, and keep what can be loaded.
+"""Compile what the cache lacks, in one temporary folder that is always removed, and keep what can be loaded.
 
 For which GPUs the code is, and whether the image has what a library needs, is the question of the image's audit.
 """
@@ -9,41 +9,41 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from graphcrate.artifacts.formats import elf
+from graphcrate.artifacts.formats.translated import integrity_errors
 from graphcrate.artifacts.wheel import check_tags, open_wheel
-from graphcrate.compat import back_ends, sonames, together
-from graphcrate.compat.compilers import CROSS, SECONDS, STAND_INS, folder_for, variables
-from graphcrate.host import beneath, sandbox
-from graphcrate.host.cache import remove_tree
+from graphcrate.compat.facts.compilers import CROSS, SECONDS, STAND_INS, folder_for, variables
+from graphcrate.compat.failures import compiling
+from graphcrate.compat.failures.failure import CompileFailure
+from graphcrate.compat.failures.first_error import first_error
+from graphcrate.host.disk import trees
+from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.memory import free_memory
 from graphcrate.host.process import SilenceError
-from graphcrate.host.steps import Step
+from graphcrate.host.sandbox import beneath, sandbox
+from graphcrate.host.sandbox.steps import Step
 from graphcrate.host.workers import Advance, Pool
-from graphcrate.inputs.bases.contents import installed, package_name
 from graphcrate.inputs.extensions import (
     SILENCE,
+    CompileError,
     CompileJob,
     back_end,
-    cached,
-    folder,
     ground,
     import_check,
-    unfinished,
     worker,
 )
 from graphcrate.inputs.extensions.ground import Ground
 from graphcrate.inputs.extensions.libraries import library_order, package_order, used
-from graphcrate.inputs.extensions.output import Watcher, diagnose
+from graphcrate.inputs.extensions.output import Watcher
 from graphcrate.inputs.wheels.install import place
 from graphcrate.inputs.wheels.sdist import check_sdist, repack
-from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN, command, setting
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import Compilation, LockedPackage
 from graphcrate.model.plan import BUILD, CUDA_HOME, LAYER_MTIME, VENV
-from graphcrate.model.words import listed
+from graphcrate.model.words import visible
+from treeaudit import elf
 
 #: Most that compiling one file with torch's headers takes: 2.6 GB was measured for nvcc's cicc, 1.5 for cc1plus.
 MEMORY_PER_JOB = 3_000_000_000
@@ -55,9 +55,6 @@ _GROWTH = 2.2
 _UNREAD = "/site-packages/torch/test/"
 _PROGRAM, _ORDERS, _HEADERS = "worker.py", "orders.json", "headers"
 _LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
-_ABSENT = re.compile(r"(lib[\w+.-]{1,80}\.so[\w.]{0,20}): cannot open shared object file")  #: dlopen(3)
-_OTHER_PYTHON = re.compile(r"cannot import name '\w+' from 'collections'")  #: of before 3.10
-_OTHER_TORCH = re.compile(r"(module|partially initialized module) 'torch[\w.]*' has no attribute")
 _TRIAL = "/tmp/graphcrate-trial"  #: the wheels are here while they are loaded
 _TRIAL_SECONDS = 900.0
 _SLOWER = 3  #: an emulator imports torch in a minute of a processor of its own
@@ -69,14 +66,14 @@ def provide(job: CompileJob) -> dict[str, Path]:
     Raises BuildError (finished wheels stay in the cache), DiskFullError, HostError.
     """
     with job.cache.exclusively("wheelhouse"):
-        wheels = cached(job.step, job.cache)  # another process may have made them meanwhile
+        wheels = job.made  # another process may have made them meanwhile
         if absent := [package for package in job.step.packages if package.file.sha256 not in wheels]:
             wheels |= _make(job, absent)
     return wheels
 
 
 def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
-    # The tools are of the versions that compiling wants, whatever the image has.
+    # The tools are of the versions that compiling needs, not of the image's.
     beside = {package.name: package for package in (*job.step.against, *job.step.compilation.tools)}
     # Of layers that are unpacked, files have a second name, which takes nothing.
     new = job.step.compilation.tools if job.unpacked() else beside.values()
@@ -93,7 +90,8 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
         made = {}
         if side_by_side:
             place = ground.prepare(job.step.compilation, job.base, job.build_base, job.files, work / "headers")
-            made = keep(job, _compile(job, side_by_side, build, venv, place), venv, build)
+            compiled = _compile(job, side_by_side, build, venv, place)
+            made = keep(job, compiled, venv, build)
         for package in absent:
             if package.back_end:
                 alone, requirements = work / package.name / "build", None
@@ -104,7 +102,7 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
                         unpack_wheel(lambda _: None, job.files[item.file.sha256], requirements, job.step.python)
                 wheel = back_end.build(job, package, alone, venv, environment(job, job.jobs), requirements)
                 made |= keep(job, {package: wheel}, venv, alone)
-                remove_tree(unfinished(package, job.step, job.cache))
+                remove_tree(job.shelves[package.file.sha256].objects)
         return made
 
 
@@ -168,7 +166,7 @@ def _linked(source: Path, target: Path) -> bool:
 
 
 def environment(job: CompileJob, jobs: int) -> dict[str, str]:
-    """What compiling sees: nothing of this machine's environment."""
+    """Return the environment of compilers: nothing of this machine's."""
     beside = f":{CROSS}/usr/bin" if job.step.compilation.crossed else ""
     return {
         **variables(job.step.compilation),
@@ -229,11 +227,12 @@ def _compile(
             with contextlib.suppress(BuildError):
                 keep(job, wheels, venv, build)
         if hangs:
-            raise _hanging(names) from hangs
+            every = tuple(package.name for package in packages)
+            raise CompileError(CompileFailure(kind="silent", names=every, seconds=SILENCE), job.step) from hangs
         unfinished = [package for package in packages if package not in wheels] or packages
         blamed = {watcher.failed, *_linked_to(watcher.failed, packages, compilation)}
         failed = next((package for package in packages if package.name in blamed), unfinished[0])
-        raise _failure(job, failed, build, watcher, returncode)
+        raise CompileError(_failure(job, failed, build, watcher, returncode), job.step)
     return wheels
 
 
@@ -271,23 +270,13 @@ def _lay_out(job: CompileJob, packages: Sequence[LockedPackage], build: Path, jo
     shutil.copyfile(worker.__file__, build / _PROGRAM)
 
 
-def _hanging(names: str) -> BuildError:
-    """The error for compilers that say nothing any more."""
-    return BuildError(
-        f"compiling {names} stands still: no file was finished for {SILENCE / 60:.0f} minutes, and it was ended",
-        cause="A compiler hangs, or the machine has so little memory left that it does little but page.",
-        next_step="run the same command again: packages that are finished are kept. If it stands still again, with "
-        f"fewer compilers at a time: taskset -c 0 {IMAGE_AGAIN}",
-    )
-
-
-def _failure(job: CompileJob, package: LockedPackage, build: Path, watcher: Watcher, returncode: int) -> BuildError:
-    """The error for the package that failed, with all output in one file.
+def _failure(job: CompileJob, package: LockedPackage, build: Path, watcher: Watcher, returncode: int) -> CompileFailure:
+    """The failure of a package, with all output in one file.
 
     First what is in no log, then the log of the file that failed, the package's own (setup.py, the linker), others'.
     """
     if returncode < 0 and not watcher.failed:
-        return BuildError(f"compiling was interrupted (signal {-returncode})", next_step="run the same command again")
+        return CompileFailure(kind="interrupted", names=(package.name,), signal=-returncode)
     logs = build / "logs"
     order = [logs / f"{package.name}.log", *sorted(logs.glob(f"{package.name}.*log"))]
     if watcher.log:  # named as the program in the sandbox sees it
@@ -301,26 +290,21 @@ def _failure(job: CompileJob, package: LockedPackage, build: Path, watcher: Watc
     job.log_folder.mkdir(parents=True, exist_ok=True)
     kept = job.log_folder / f"compile-{package.name}.log"
     settings = "".join(f"{name}={value}\n" for name, value in sorted(environment(job, job.jobs).items()))
-    kept.write_text(settings + "".join(texts), encoding="utf-8")
+    kept.write_text(visible(settings + "".join(texts)), encoding="utf-8")
     killed = "\nKilled\n" if returncode > 128 and not watcher.failed else ""
-    line, cause, next_step = diagnose("".join(texts[:2]) + killed, job.step.compilation)
-    where = f" at {watcher.source}" if watcher.source else ""
-    return BuildError(
-        f"{package.name} {package.version} does not compile{where}: {line}\n    all of it: {kept}",
-        cause=cause,
-        next_step=next_step,
-    )
+    line = first_error("".join(texts[:2]) + killed)
+    return CompileFailure(kind="compiler", names=(package.name,), lines=(line,), source=watcher.source, log=str(kept))
 
 
 def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build: Path) -> dict[str, Path]:
     """Check the wheels that setuptools made and put them into the cache; sdist's sha256 → their path there.
 
-    `venv`: the folder that was /opt/venv; `build`: with the sources. Raises BuildError for a wheel that cannot work.
+    `venv`: the folder that was /opt/venv; `build`: with the sources. Raises CompileError for a wheel that cannot work.
     """
     checked = build.with_name("checked")  # not where what was compiled may write
     site = checked / "trial" / "site"
     ready: dict[LockedPackage, Path] = {}
-    complaints: list[str] = []
+    alone: list[str] = []
     for package, wheel in made.items():
         check_tags(wheel.name, job.step.python, job.base.glibc, job.base.platform)
         ready[package] = checked / package.name / wheel.name
@@ -331,87 +315,50 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
             archive.extractall(site)
             libraries = [site / name for name in archive.namelist() if _LIBRARY.search(name)]
         # The one fault that neither an import nor the audit can see: a setup.py that looks for a GPU finds none here.
-        kernels = any((build / f"{package.name}-{package.version}").rglob("*.cu"))
+        kernels = any(path.suffix == ".cu" for path in trees.files(build / f"{package.name}-{package.version}"))
         if job.step.compilation.architectures and kernels and not any(map(_has_gpu_code, libraries)):
-            alone = f"{package.name} has CUDA sources and no GPU code: it was compiled for the CPU alone."
             if package.isolated and not any(map(_links_to_torch, libraries)):  # its build asks for CUDA by an option
-                turn_on = back_ends.package(package.name).turn_on
-                job.progress.warn(f"{alone} For GPUs: {setting(build_env=turn_on).both()}" if turn_on else alone)
+                job.progress.warn(compiling.cpu_alone(package.name))
             else:
-                complaints.append(alone)
-    if complaints := complaints or _load(job, venv, site.parent):
-        names = ", ".join(f"{package.name} {package.version}" for package in made)
-        cause = "It was compiled against something else than the image has, or not for what was asked."
-        next_step = f"{LOCK_AGAIN}    (locks compiler, toolkit and torch again, so that they fit)"
-        if absent := sorted({name for complaint in complaints for name in _ABSENT.findall(complaint)}):
-            cause, next_step = _without_libraries(job, venv, absent)
-        elif asks := _known_remedies(made, complaints):
-            cause = f"It works with {listed(asks)} alone, and its metadata does not say so."
-            next_step = job.beside({"with_": asks})
-        elif any(_OTHER_PYTHON.search(complaint) for complaint in complaints):
-            cause = f"Its Python code is for Python before 3.10, and the image has {job.step.python}."
-            mended = setting(with_="./folder")
-            next_step = f"a newer release of it, or a source that imports from collections.abc: {mended}"
-        elif any(_OTHER_TORCH.search(complaint) for complaint in complaints):
-            torch = next((package.version for package in job.step.against if package.name == "torch"), "")
-            first = next(iter(made)).name
-            cause = f"It was written for another torch than the image has ({torch}), and its metadata does not say so."
-            older, newer = setting(with_=f"{first}<{next(iter(made)).version}"), command("list")
-            next_step = f"an older release of it: {older}; or an image with a newer torch    ({newer} shows which)"
-        raise BuildError(
-            f"{names} compiled, and would not work in the image: " + "\n    ".join(complaints),
-            cause=cause,
-            next_step=next_step,
+                alone.append(package.name)
+    names = tuple(package.name for package in made)
+    if alone:
+        raise CompileError(CompileFailure(kind="no GPU code", names=names, lines=tuple(alone)), job.step)
+    if complaints := _load(job, venv, site.parent):
+        folders = _cuda_folders(venv)
+        raise CompileError(
+            CompileFailure(kind="loading", names=names, lines=tuple(complaints), folders=folders), job.step
         )
     kept = {}
     for package, wheel in ready.items():
-        target = folder(package, job.step, job.cache)
+        target = job.shelves[package.file.sha256].wheel
         job.cache.adopt(wheel.parent, target)
         kept[package.file.sha256] = target / wheel.name
     return kept
 
 
-def _known_remedies(packages: Iterable[LockedPackage], complaints: Iterable[str]) -> list[str]:
-    """What is known to help where an import ends so, each once."""
-    asks = (together.remedy(package.name, complaint) for complaint in complaints for package in packages)
-    return list(dict.fromkeys(filter(None, asks)))
-
-
-def _without_libraries(job: CompileJob, venv: Path, absent: Sequence[str]) -> tuple[str, str]:
-    """Cause and next step where what was compiled is linked to libraries that the loader does not find, CUDA's first.
-
-    `venv`: the folder that was /opt/venv.
-    """
-    there = [path for name in absent for path in venv.glob(f"lib/python*/site-packages/nvidia/*/lib/{name}")]
-    if there:
-        folders = [f"{VENV}/{path.parent.relative_to(venv)}" for path in there]
-        cause = f"It is linked to {listed([path.name for path in there])}, which the image has in {listed(folders)}, "
-        words = " ".join(f"-Wl,-rpath,{folder}" for folder in folders)
-        return f"{cause}where no loader looks.", f"the same command with {setting(build_env=f'LDFLAGS={words}')}"
-    toolkit = job.step.compilation.toolkit
-    wheels = [wheel for name in absent if (wheel := sonames.wheel_of(name, toolkit.version if toolkit else ""))]
-    if wheels:
-        cause = f"It is linked to {listed(absent)}, of which the toolkit has what is of CUDA, and no package of the "
-        return f"{cause}image has.", job.beside({"with_": list(dict.fromkeys(wheels))})
-    cause = f"It is linked to {listed(absent)}, which the base with the compiler has and the image has not."
-    packages = (installed(name, job.build_base.rootfs) or (package_name(name),) for name in absent)
-    return cause, job.beside({"apt": list(dict.fromkeys(names[0] for names in packages))})
+def _cuda_folders(venv: Path) -> dict[str, list[str]]:
+    """Map CUDA's libraries in packages of the image to their folders there. `venv`: the folder that was /opt/venv."""
+    folders: dict[str, list[str]] = {}
+    for path in venv.glob("lib/python*/site-packages/nvidia/*/lib/*.so*"):
+        folders.setdefault(path.name, []).append(f"{VENV}/{path.parent.relative_to(venv)}")
+    return folders
 
 
 def _has_gpu_code(library: Path) -> bool:
-    with library.open("rb") as stream:
+    with integrity_errors(), library.open("rb") as stream:
         return elf.read_stream(stream, library.name).fat_binaries is not None
 
 
 def _links_to_torch(library: Path) -> bool:
-    with library.open("rb") as stream:
+    with integrity_errors(), library.open("rb") as stream:
         return any(
             name.startswith(("libtorch", "libc10")) for name in elf.read_stream(stream, library.name).binary.needed
         )
 
 
 def _load(job: CompileJob, venv: Path, trial: Path) -> list[str]:
-    """What happens when the image's Python loads the libraries in `trial`, every symbol at once, and their modules."""
+    """Load the libraries in `trial` by the image's Python, every symbol at once, and their modules; list failures."""
     shutil.copyfile(import_check.__file__, trial / "trial.py")
     command = sandbox.Exec(
         [f"{VENV}/bin/python", "-s", f"{_TRIAL}/trial.py", f"{_TRIAL}/site"],

@@ -1,8 +1,8 @@
-"""What compilers run in: the base with the compiler, or of a cross-compiler the image's own base with that one beside.
+"""The compilers' ground: the base with the compiler, or of a cross-compiler the image's own base with that one beside.
 
 setup.py asks Python and torch what they were built for, so these are the image's, run by an emulator. Compilers,
 assembler, linker and nvcc are programs of this machine, and as fast as ever: an emulator has the kernel start those.
-They lie in a folder of their own, with their loader and libraries where Debian has them (multiarch): no path of one
+They are in a folder of their own, with their loader and libraries where Debian has them (multiarch): no path of one
 platform is one of another's.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from graphcrate.compat.compilers import CROSS
-from graphcrate.host.emulation import Emulator
-from graphcrate.host.sandbox import Bind
+from graphcrate.compat.facts.compilers import CROSS
+from graphcrate.host.sandbox.emulation import Emulator
+from graphcrate.host.sandbox.sandbox import Bind
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.bases.deb import extract, inflate_member
 from graphcrate.model.errors import IntegrityError
@@ -32,7 +32,7 @@ class Ground(NamedTuple):
 
 
 def prepare(compilation: Compilation, base: Base, build_base: Base, files: Mapping[str, Path], folder: Path) -> Ground:
-    """Where a step compiles. `base`: the image's; `files`: sha256 → path; `folder`: an empty one for headers.
+    """Prepare a compiling step's root. `base`: the image's; `files`: sha256 → path; `folder`: an empty one for headers.
 
     Raises IntegrityError for a package of headers that is broken.
     """

@@ -1,6 +1,6 @@
 """Loads a wheel in the image's base, with all symbols bound at once: a program for the image's Python, 3.9 and newer.
 
-What a module wants of packages that are not here (torch_sparse wants scipy) is no fault of the wheel.
+A module's need of packages that are not here (torch_sparse needs scipy) is no fault of the wheel.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """Starts a compiler or linker for a build that chooses its options itself: a program for the sandbox.
 
 Left out is what would make a library useless elsewhere: code for the very processor that compiles, machine code for
-GPUs that nobody asked for, a link to libpython, which an interpreter has inside (PEP 513) and images lack. And nvcc is
+GPUs not asked for, a link to libpython, which an interpreter has inside (PEP 513) and images lack. And nvcc is
 given the same process number every time, which it writes into the names of symbols.
 
 What took long to compile is kept in a folder that the next build of the same inputs gets, should this one not end.
@@ -63,10 +63,10 @@ def command_for(command: Command, asked: str, cuda: tuple[int, ...]) -> Command:
 
 
 def with_folders(command: Command, libraries: Path) -> Command:
-    """The same, told where the image has the libraries of CUDA, where it links a library to one of them.
+    """The same, with the image's folders of CUDA's libraries, where it links a library to one of them.
 
     `libraries`: links to those of the image's packages. As DT_RPATH, which counts for what these need in turn: no
-    loader looks there by itself, and torch has not loaded all of them when a package is imported.
+    loader looks there by itself, and torch does not load all of them before a package is imported.
     """
     links = {path.name: path.readlink().parent for path in libraries.glob("*.so") if path.is_symlink()}
     names = {f"lib{word[2:]}.so" if word.startswith("-l") else LIBRARY.sub("", word) for word in command}
@@ -96,7 +96,7 @@ def for_gpus(command: Command, asked: str) -> Command:
 
 
 def _named(codes: "list[str]", asked: str) -> "set[str]":
-    """Which of these machine codes serve the GPUs: a GPU's own, else that of the newest before it in its family."""
+    """The machine codes of these that serve the GPUs: a GPU's own, else that of the newest before it in its family."""
     there = {(int(code[2]), int(code[3])) for code in map(CODE.fullmatch, codes) if code and code[1] == "sm"}
     named = set()
     for entry in asked.split(";"):
@@ -129,8 +129,8 @@ def environment_for(command: Command, environ: Mapping[str, str], library: Path)
 
 
 def kept_at(command: Command, seen: Mapping[str, str], folder: Path) -> "Path | None":
-    """Where the object of a command is kept, by all that it depends on beside what the whole folder is for; None for
-    what does not compile one file to one object.
+    """The path at which a command's object is kept, by all that it depends on beside what the whole folder is for;
+    None for what does not compile one file to one object.
     """
     sources = [Path(word) for word in command if word.endswith(SOURCES) and not word.startswith("-")]
     if not {"-c", "-o"} <= {*command} or len(sources) != 1 or INSIDE in seen:

@@ -2,23 +2,23 @@
 
 from collections.abc import Iterable
 
-from graphcrate.compat.libraries import Library, linked
+from graphcrate.compat.facts.libraries import Library, linked
 from graphcrate.model.lock import Compilation, DebianSource, LockedPackage
 from graphcrate.model.plan import BUILD
 
 
 def folder(library: Library) -> str:
-    """Where a library is made; what links to it finds `lib<name>.a` there."""
+    """The folder in which a library is made; what links to it finds `lib<name>.a` there."""
     return f"{BUILD}/{library.name}"
 
 
 def used(packages: Iterable[LockedPackage], compilation: Compilation) -> dict[str, tuple[Library, DebianSource]]:
-    """What these packages are linked to, by name."""
+    """Map libraries that these packages are linked to, by name."""
     return {made[0].name: made for package in packages for made in linked(package.name, compilation)}
 
 
 def library_order(library: Library, source: DebianSource) -> dict[str, object]:
-    """What the program in the sandbox goes by to make a library."""
+    """Return the order by which the program in the sandbox makes a library."""
     return {
         "name": library.name,
         "archive": f"{BUILD}/{source.file.name}",
@@ -36,7 +36,7 @@ def library_order(library: Library, source: DebianSource) -> dict[str, object]:
 
 
 def package_order(package: str, compilation: Compilation) -> dict[str, object]:
-    """What a package's order has besides, where it is linked to libraries; nothing else."""
+    """Return what a package's order has besides, where it is linked to libraries; else nothing."""
     mine = [library for library, _ in linked(package, compilation)]
     if not mine:
         return {}

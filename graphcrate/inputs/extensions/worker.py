@@ -2,7 +2,7 @@
 
 setuptools would compile file after file. So each package's setup.py runs in a process of its own, which lists the
 compilers' commands in place of starting them; then the files of all packages are compiled side by side, longest first,
-and each package links and makes its wheel. A file whose compiler the kernel ended for want of memory is compiled again
+and each package links and makes its wheel. A file whose compiler the kernel ended for lack of memory is compiled again
 with half as many beside it. `headers` of an order stand in front of torch's, precompiled for the host compiler; where
 that fails the file is compiled as setup.py has it. Files of libraries that packages are linked to are compiled among
 the others; a package links when its own are there and the library is put together.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
-#: where precompiled headers lie
+#: where precompiled headers are
 PRECOMPILED = "/build/precompiled"
 #: the header that includes everything of torch's that the host compiler needs
 WHOLE = "torch/extension.h"
@@ -48,7 +48,7 @@ NATIVE = re.compile(r"-m(arch|tune|cpu)=native")
 OBJECTS = "objects"  #: below a library's folder
 #: Estimates in seconds for files that no order knows.
 CUDA_SECONDS, CPP_SECONDS = 12.0, 3.0
-#: what compilers and drivers print when the kernel ended a part of them for want of memory
+#: what compilers and drivers print when the kernel ended a part of them for lack of memory
 KILLED = re.compile(r"[Kk]illed|signal 9|SIGKILL|out of memory|[Cc]annot allocate memory|bad_alloc")
 #: nvcc names what is hidden in a file by its process number. `-s` drops such names, but in a file without any external
 #: function kernels keep them. With a seed they are the same each time. Every nvcc that compiles for another platform
@@ -311,7 +311,7 @@ class KilledError(Exception):
 
 
 class Slots:
-    """How many compilers may run at once. All threads ask here: nobody else keeps the number."""
+    """The number of compilers that may run at once. All threads ask here: it is kept nowhere else."""
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
@@ -332,7 +332,7 @@ class Slots:
                 self._changed.notify_all()
 
     def lower(self, most: int) -> bool:
-        """Allow no more than `most` from now on; False where no more were allowed anyway. Waits for nobody."""
+        """Allow no more than `most` from now on; False where no more were allowed anyway. Does not wait."""
         with self._changed:
             if most >= self._most:
                 return False
@@ -412,7 +412,7 @@ class Compiler:
 
 def run_compiler(command: Command, work: Work, seeds: bool = False) -> int:
     """Run a compiler and return its exit code. `seeds`: whether nvcc takes a seed."""
-    # Temporary files of each object lie apart: of two packages they may be named alike.
+    # Temporary files of each object are apart: of two packages they may be named alike.
     temporary = Path(os.environ["TMPDIR"], work.package, work.target.replace(os.sep, "_"))
     temporary.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "TMPDIR": str(temporary)}
@@ -423,7 +423,7 @@ def run_compiler(command: Command, work: Work, seeds: bool = False) -> int:
 
 
 def seeded(command: Command, source: str) -> Command:
-    """The command with a seed of its own for a CUDA file; nvcc wants another one for each file."""
+    """The command with a seed of its own for a CUDA file; nvcc needs another one for each file."""
     return [command[0], f"{SEED}={source}", *command[1:]] if source.endswith(".cu") else command
 
 
@@ -440,7 +440,7 @@ def header_of(work: Work) -> Work:
 
 
 def was_killed(log: str) -> bool:
-    """Whether the kernel ended a program whose output this is."""
+    """Return whether the kernel ended a program whose output this is."""
     return KILLED.search(Path(log).read_text(encoding="utf-8", errors="replace")) is not None
 
 

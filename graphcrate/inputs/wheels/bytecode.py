@@ -7,25 +7,28 @@ shared. So the bytes depend on wheel and Python only.
 
 import io
 import shutil
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from graphcrate.artifacts.wheel_archive import WheelArchive
-from graphcrate.host import process, sandbox
-from graphcrate.host.cache import Cache, kept_bytes
-from graphcrate.host.emulation import Emulator
-from graphcrate.host.os_errors import limit_in
-from graphcrate.host.steps import Step
+from graphcrate.host import process
+from graphcrate.host.disk.cache import Cache, kept_bytes
+from graphcrate.host.disk.os_errors import limit_in
+from graphcrate.host.sandbox import sandbox
+from graphcrate.host.sandbox.emulation import Emulator
+from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.wheels import compile_program
 from graphcrate.inputs.wheels.install import Installation, Placed
 from graphcrate.model.command import command
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import site_packages
+from graphcrate.model.words import with_mark
 
-#: Raise it whenever the same wheel and Python would give other bytecode.
-BYTECODE_FORMAT = 1
+#: Raise it whenever the same wheel and base would give other bytecode, or a key says less than decides.
+BYTECODE_FORMAT = 2
 #: Most bytes of source in a shard: about half a second of compiling.
 SHARD = 4_000_000
 #: What the compiling process sees, and nothing else. The hash seed fixes the order of sets.
@@ -39,12 +42,14 @@ _INSIDE = "/tmp/graphcrate-bytecode"
 class InsidePython:
     """A Python like the image's, run in an unpacked root file system. `version`: exact, "3.11.2".
 
-    It is the image's own where that one's processor is this machine's, or an emulator has to run it.
+    It is the image's own where that one's processor is this machine's, or an emulator has to run it. `base`: what all
+    files of that root file system depend on (`inputs.bases.Base.identity`): any of them may decide what it makes.
     """
 
     rootfs: Path
     python: str  #: path inside, "/usr/bin/python3.11"
     version: str
+    base: str
     emulator: Emulator | None = None
 
     def run(self, folder: Path) -> process.Completed:
@@ -72,7 +77,7 @@ class BytecodeShard(NamedTuple):
 
 
 def is_compiled(path: str, python: str) -> bool:
-    """Whether the file at this path of the image gets bytecode: a module below site-packages, not of a test suite."""
+    """Return whether the file at this path gets bytecode: a module below site-packages, not of a test suite."""
     start = f"{site_packages(python)}/"
     return path.endswith(".py") and path.startswith(start) and _TESTS.isdisjoint(path[len(start) :].split("/"))
 
@@ -92,9 +97,16 @@ def shards(installation: Installation, python: str) -> list[Shard]:
     return [tuple(shard) for shard in cut]
 
 
-def bundle_path(cache: Cache, origin: str, version: str, number: int) -> Path:
-    """Where the bytecode of a shard lies (or will lie). `origin`: the hash of the wheel; `version`: of the Python."""
-    return cache.path("bytecode", f"{BYTECODE_FORMAT}-{version}", origin, f"{number}.bundle")
+def bundle_path(cache: Cache, origin: str, interpreter: InsidePython, number: int) -> Path:
+    """The path of a shard's bytecode, existing or not. `origin`: the hash of the wheel."""
+    by = f"{BYTECODE_FORMAT}-{interpreter.version}-{interpreter.base}"
+    return cache.path("bytecode", by, origin, f"{number}.bundle")
+
+
+def compiled_path(source: str, python: str) -> str:
+    """The path of a source's bytecode in the image (PEP 3147). `python`: "3.11"."""
+    folder, _, name = source.rpartition("/")
+    return f"{folder}/__pycache__/{name.removesuffix('.py')}.cpython-{python.replace('.', '')}.pyc"
 
 
 def compile_shards(jobs: Sequence[BytecodeShard], interpreter: InsidePython, cache: Cache) -> None:
@@ -115,20 +127,28 @@ def compile_shards(jobs: Sequence[BytecodeShard], interpreter: InsidePython, cac
             cause, step = limit_in(done.lines)
             raise BuildError(
                 f"Python {interpreter.version} of the image could not compile packages (exit code {done.returncode})"
-                + "".join(f"\n    {line}" for line in done.lines[-20:]),
+                + with_mark(done.lines[-20:]),
                 cause=cause or "The base's Python is broken, or the machine ran out of memory or room.",
                 next_step=step or f"df -h, free -h; then the same command again, or {command('cache', free='bases')}",
             )
         for path, job in zip(compiled, jobs, strict=True):
-            read_bundle(path)  # raises where it is not whole
+            # raises where it is not whole, or is of other sources
+            read_bundle(path, [placed.path for placed in job.shard], interpreter.version.rpartition(".")[0])
             cache.keep(job.target, path.read_bytes())
 
 
-def read_bundle(path: Path) -> dict[str, bytes]:
-    """The `.pyc` files of a bundle by their path in the image. Raises BuildError for one that is not whole."""
+def read_bundle(path: Path, sources: Collection[str], python: str) -> dict[str, bytes]:
+    """The `.pyc` files of a bundle by their path in the image; `sources`: those that it may be of.
+
+    Raises BuildError for one that is not whole, and for one with anything else: what made it is not trusted.
+    """
     data = kept_bytes(path) or b"?"
+    asked = {*sources, *(compiled_path(source, python) for source in sources)}
     try:
         entries = list(compile_program.entries(io.BytesIO(data)))
+        names = [name for name, _, _ in entries]
+        if others := [name for name, times in Counter(names).items() if name not in asked or times > 1]:
+            raise ValueError(f"it has {others[0]!r}, which nobody asked for")
     except (ValueError, UnicodeDecodeError) as error:
         path.unlink(missing_ok=True)
         raise BuildError(

@@ -47,7 +47,7 @@ def compile_bundle(stem: str) -> None:
             sources.seek(offset)
             try:
                 content = compile_source(sources.read(size), path)
-            # As compileall does: whatever a source makes the compiler raise concerns that source alone.
+            # As compileall does: an error of the compiler concerns its source alone.
             except Exception as error:
                 write_entry(compiled, path, f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
             else:

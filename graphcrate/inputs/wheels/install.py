@@ -1,4 +1,4 @@
-"""Where a wheel's files go (PEP 427), as the `installer` library has it, and what RECORD says; nothing is written."""
+"""Place a wheel's files (PEP 427) as the `installer` library does, and read its RECORD; nothing is written."""
 
 import base64
 import configparser
@@ -14,15 +14,18 @@ from installer.utils import SCHEME_NAMES, parse_entrypoints
 
 from graphcrate.artifacts.wheel import Wheel
 from graphcrate.artifacts.wheel_archive import Member
+from graphcrate.compat.facts import start_up
 from graphcrate.model.plan import VENV, site_packages
+from graphcrate.model.report import StartUp
 
+INSTALLATION_FORMAT = 2  #: of what is kept of a wheel: raise it with `Installation`, and with what is looked for
 INSTALLER = b"graphcrate\n"
 _PYTHON = f"#!{VENV}/bin/python\n".encode()  #: what scripts start with
 _SCRIPT_LIMIT = 1 << 24  #: bytes; a text whose first line is to be rewritten
 
 
 def _folder(scheme: str, distribution: str, python: str) -> str:
-    """Where files of an installation scheme go."""
+    """Return the folder of an installation scheme's files."""
     if scheme == "scripts":
         return f"{VENV}/bin"
     if scheme == "headers":  # as pip has it
@@ -50,6 +53,7 @@ class Installation(msgspec.Struct, frozen=True, array_like=True):
     files: tuple[Placed, ...]  #: sorted by path
     record_path: str
     rows: tuple[tuple[str, str, str], ...]
+    starts: tuple[StartUp, ...] = ()  #: what of it runs by itself
 
     def record(self, bytecode: Iterable[str], python: str, changed: Mapping[str, str]) -> bytes:
         """RECORD with rows for these `.pyc` files (absolute paths) added. They have no hash, as pip has it.
@@ -86,7 +90,21 @@ def place(wheel: Wheel, python: str) -> Installation:
     placing.made(root, f"{wheel.dist_info}/INSTALLER", INSTALLER, 0o644)
     placing.rows.append((record, "", ""))
     files = tuple(sorted(placing.files.values(), key=lambda placed: placed.path))
-    return Installation(files, f"{site_packages(python)}/{record}", tuple(placing.rows))
+    return Installation(files, f"{site_packages(python)}/{record}", tuple(placing.rows), _starts(wheel, files))
+
+
+def _starts(wheel: Wheel, files: Iterable[Placed]) -> tuple[StartUp, ...]:
+    """Find what of a wheel runs by itself, in the bytes of the files that may do so."""
+    concerned = (placed for placed in files if start_up.concerns(placed.path))
+    contents = {
+        placed.path: placed.content
+        if placed.member is None
+        else wheel.read(placed.member)
+        if placed.size <= start_up.LARGEST
+        else b""
+        for placed in concerned
+    }
+    return tuple(msgspec.structs.replace(start, package=wheel.name) for start in start_up.found(contents))
 
 
 class _Placing:
@@ -113,7 +131,7 @@ class _Placing:
 
     def member(self, scheme: str, path: str, member: Member) -> None:
         """Place a member of the wheel as it is, but for a script's first line."""
-        # Scripts are executable whatever the zip says: it may come from a system without such a bit (PEP 427).
+        # Scripts are executable in any case: it may come from a system without such a bit (PEP 427).
         mode = 0o755 if member.executable or scheme == "scripts" else 0o644
         if scheme == "scripts" and member.size <= _SCRIPT_LIMIT:
             content = self._wheel.read(member)

@@ -11,26 +11,28 @@ import msgspec
 from graphcrate.artifacts.formats import packed
 from graphcrate.artifacts.formats.packed import LayerBlocks
 from graphcrate.artifacts.wheel_archive import CHUNK, WheelArchive, new_hash
-from graphcrate.compat.slim import may_cut
-from graphcrate.host.cache import Cache
-from graphcrate.host.hashing import sha256_of
+from graphcrate.compat.facts.import_names import ImportNames
+from graphcrate.compat.facts.slim import may_cut
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.parallel import Advance
 from graphcrate.host.workers import default_jobs
-from graphcrate.inputs.wheels.bytecode import read_bundle
+from graphcrate.inputs.wheels.bytecode import is_compiled, read_bundle
 from graphcrate.inputs.wheels.install import Installation, Placed
 from graphcrate.inputs.wheels.slim import Cut, cut
-from graphcrate.model.compression import Compression
 from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.plan import LAYER_MTIME, Slim
 from graphcrate.model.report import CutFile, LayerRecord, PackageBytes
 from graphcrate.oci import layer_files
 from graphcrate.oci.layer import LayerWriter
 from graphcrate.oci.layer_files import LayerFiles
+from sifsquash.values import Compression
 
 #: Deflated members of at least this many packed bytes are copied; smaller ones are packed again with their neighbours.
 #: Measured in `docs/decisions/layer-splice.md`.
 SPLICE_FROM = 1 << 16
 
+_SITE = "/site-packages/"
 _NEXT_STEP = "leave one of them out of the recipe, or pin versions that go together"
 
 
@@ -55,10 +57,13 @@ class Claims:
 
     def __init__(self) -> None:
         self._owners: dict[str, tuple[str, str]] = {}
+        self._names = ImportNames()
 
     def claim(self, owner: str, path: str, identity: str) -> bool:
         """Note `owner`'s path and content; False where another has the same. Raises BuildError for another content."""
         other, claimed = self._owners.setdefault(path, (owner, identity))
+        if inside := path.partition(_SITE)[2]:
+            self._names.add(owner, inside)
         if claimed != identity:
             raise BuildError(
                 f"{other} and {owner} both own {path}, with different content",
@@ -68,12 +73,21 @@ class Claims:
         return other == owner
 
     def owner(self, path: str) -> str:
-        """Give who owns a file; empty where nobody does."""
+        """Return the owner of a file; empty if there is none."""
         return self._owners.get(path, ("", ""))[0]
 
     def is_folder(self, path: str) -> bool:
-        """Whether somebody has a file below this path."""
+        """Return whether any owner has a file below this path."""
         return any(claimed.startswith(f"{path}/") for claimed in self._owners)
+
+    def check_names(self) -> None:
+        """Raises BuildError where Python would import a package's file in place of another's of another path."""
+        for shadow in self._names.shadows():
+            raise BuildError(
+                shadow.sentence,
+                cause=f"Python takes {shadow.path}, and that of {shadow.other} would never be imported.",
+                next_step=_NEXT_STEP,
+            )
 
     def check_folders(self) -> None:
         """Raises BuildError when one package has a file where another has a folder."""
@@ -156,7 +170,7 @@ def _check(path: Path, sha256: str) -> None:
 
 
 def _cut(wheel: WheelFile, installation: Installation, slim: Slim, folder: Path) -> dict[str, Cut]:
-    """The wheel's libraries with GPU code that nobody loads, cut, by path."""
+    """The wheel's libraries with unused GPU code, cut, by path."""
     made: dict[str, Cut] = {}
     with WheelArchive(wheel.path) as archive:
         for placed in installation.files:
@@ -177,7 +191,9 @@ def _write_wheel(
 ) -> tuple[int, int, list[CutFile]]:
     """Bytes that were written of the wheel's own files, and of bytecode; and what was cut."""
     about: list[CutFile] = []
-    compiled = {path: content for bundle in source.bytecode for path, content in read_bundle(bundle).items()}
+    sources = [placed.path for placed in installation.files if is_compiled(placed.path, python)]
+    bundles = (read_bundle(bundle, sources, python) for bundle in source.bytecode)
+    compiled = {path: content for bundle in bundles for path, content in bundle.items()}
     with WheelArchive(source.path) as archive:
         record_path = installation.record_path
         changed = {path: library.identity for path, library in cut.items()}

@@ -5,70 +5,102 @@ source archive instead, which is compiled in the image's base as those of an ind
 """
 
 import hashlib
-import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from graphcrate.compat.own import git_address
-from graphcrate.host import process
-from graphcrate.host.cache import Cache
-from graphcrate.host.connections import redacted
-from graphcrate.inputs.wheels.sdist import make_wheel, once, write_sdist
-from graphcrate.model.errors import BuildError, NetworkError
+from graphcrate.compat.requirements.own import git_address
+from graphcrate.host.disk import trees
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.os_errors import MachineError
+from graphcrate.host.sandbox import beneath
+from graphcrate.host.sandbox.beneath import PlainFile
+from graphcrate.inputs.commits import COMMIT, GitSource, shown, write_tree
+from graphcrate.inputs.wheels.sdist import guest, make_wheel, once, passed, write_sdist
+from graphcrate.model.command import setting
+from graphcrate.model.errors import BuildError, HostError
 
 #: Raise it whenever the same project would give another wheel.
-PROJECT_FORMAT = 2
+PROJECT_FORMAT = 3
 #: what tools leave in a project and no wheel is made of
 _NOT_SOURCE = re.compile(
     r"\.git|\.hg|\.venv|venv|__pycache__|build|dist|\.tox|\.nox|\.eggs|.*\.egg-info|.*\.pyc|\.\w+_cache"
 )
-#: of the user's variables those by which git reaches a private repository
-GIT_VARIABLES = ("SSH_AUTH_SOCK", "SSH_ASKPASS", "GIT_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_MINUTE = 60.0
 
-BackEnd = Callable[[Path], Sequence[Path]]  #: the wheels of the back-end that a project's folder asks for
+
+class BackEnd(NamedTuple):
+    """The packages that build projects."""
+
+    wheels: Callable[[Path], Sequence[Path]]  #: of the back-end that a project's folder asks for
+    #: All that decides which files these are, but for the project; a part of the cache's key. Whoever names the index
+    #: in a requirements file chooses the setuptools that runs; the files' hashes would have to be asked for each time.
+    asked: bytes
 
 
 def of_folder(
-    folder: Path, back_end: BackEnd, cache: Cache, environment: Mapping[str, str], note: Callable[[str], None]
+    folder: Path,
+    back_end: BackEnd,
+    cache: Cache,
+    environment: Mapping[str, str],
+    note: Callable[[str], None],
+    *,
+    walled: bool = False,
 ) -> Path:
-    """The wheel or source archive of a project's folder. Raises BuildError, and what `back_end` raises.
+    """The wheel or source archive of a project's folder. Raises BuildError, and what `back_end` raises; IntegrityError
+    for a link that leads out of the folder, and for what is no file.
 
-    `note` gets a line where this machine has no sandbox to build it in.
+    `note` gets a line where this machine has no sandbox to build it in; with `walled` that is a HostError.
     """
-    digest = hashlib.sha256(str(PROJECT_FORMAT).encode())
-    for path in _files(folder):
-        with path.open("rb") as stream:
+    digest = _begun(back_end, environment)
+    for name, file in _files(folder):
+        with file.opened() as stream:
             content = hashlib.file_digest(stream, "sha256").digest()
-        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_mode & 0o100}\0".encode(errors="surrogateescape"))
+        digest.update(f"{name}\0{0o100 * file.is_executable}\0".encode(errors="surrogateescape"))
         digest.update(content)
     target = cache.path("built", f"project-{digest.hexdigest()}")
-    return once(target, str(folder), lambda work: _make(folder, str(folder), back_end, work, environment, note), cache)
+    without = None if walled else note
+    return once(
+        target, str(folder), lambda work: _make(folder, str(folder), back_end, work, environment, without), cache
+    )
 
 
 def of_commit(
-    address: str, back_end: BackEnd, cache: Cache, environment: Mapping[str, str], note: Callable[[str], None]
+    address: str,
+    back_end: BackEnd,
+    cache: Cache,
+    environment: Mapping[str, str],
+    note: Callable[[str], None],
+    *,
+    walled: bool = False,
 ) -> Path:
     """The same of a git repository, as `own.git_address` reads it; a branch or tag is its commit of today.
 
-    Raises NetworkError when git cannot fetch it, BuildError, and what `back_end` raises.
+    Raises NetworkError when git cannot fetch it, IntegrityError for a link that leads out of it, BuildError, and what
+    `back_end` raises.
     """
-    url, revision = git_address(address)
-    commit = revision if _COMMIT.fullmatch(revision) else _commit(url, revision or "HEAD", environment)
-    key = hashlib.sha256(f"{PROJECT_FORMAT} {commit}".encode()).hexdigest()
+    given = git_address(address)
+    source, below = GitSource(given.url, environment), given.subdirectory
+    with cache.folder() as empty:
+        commit = given.revision if COMMIT.fullmatch(given.revision) else source.commit(given.revision, empty)
+    digest = _begun(back_end, environment)
+    # The address, as tags are a repository's and versions may be read from them.
+    digest.update(f"{commit} {shown(given.url)} {below}".encode())
+    name = f"git+{given._replace(url=shown(given.url)).written}"
 
     def make(work: Path) -> Path:
-        clone = work / "clone"
-        _git(["clone", "--quiet", "--no-checkout", url, str(clone)], url, environment)
-        _git(["-C", str(clone), "checkout", "--quiet", commit], url, environment)
-        if (clone / ".gitmodules").is_file():
-            _git(["-C", str(clone), "submodule", "update", "--init", "--recursive", "--quiet"], url, environment)
-        return _make(clone, redacted(address), back_end, work, environment, note)
+        write_tree(source, commit, work / "clone", note)
+        return _make(work / "clone", name, back_end, work, environment, None if walled else note, below)
 
-    return once(cache.path("built", f"commit-{key}"), redacted(address), make, cache)
+    return once(cache.path("built", f"commit-{digest.hexdigest()}"), name, make, cache)
+
+
+def _begun(back_end: BackEnd, environment: Mapping[str, str]) -> "hashlib._Hash":
+    """Begin a key with all that decides a wheel besides the project's own files."""
+    variables = {name: value for name, value in passed(environment).items() if name != "LD_LIBRARY_PATH"}
+    parts = [str(PROJECT_FORMAT), guest(), repr(sorted(variables.items()))]
+    return hashlib.sha256("\n".join(parts).encode() + b"\n" + hashlib.sha256(back_end.asked).digest())
 
 
 def _make(
@@ -77,13 +109,35 @@ def _make(
     back_end: BackEnd,
     work: Path,
     environment: Mapping[str, str],
-    note: Callable[[str], None],
+    without: Callable[[str], None] | None,
+    below: str = "",
 ) -> Path:
-    if sdist := write_sdist(source, _files(source), work):
+    """Make the source archive or wheel of a project, which is in the folder `below` of its source."""
+    files = dict(_files(source))
+    if below:  # what its links mean may be anywhere in the repository
+        start = f"{below}/"
+        files = {path.removeprefix(start): file for path, file in files.items() if path.startswith(start)}
+        if not {"pyproject.toml", "setup.py"} & files.keys():
+            raise BuildError(
+                f"{name} has no project there: its folder {below} has neither a pyproject.toml nor a setup.py",
+                next_step="name another folder: git+https://HOST/PATH@COMMIT#subdirectory=FOLDER",
+            )
+    if sdist := write_sdist(source / below, files.items(), work):
         return sdist
+    for _ in trees.walk(source):  # ends for one that is too deep to be copied
+        pass
     # A copy: setuptools writes into the folder that it builds.
     copy = shutil.copytree(source, work / "source", symlinks=True, ignore=_ignored)
-    return make_wheel(copy, name, back_end(copy), work, environment, without=note)
+    try:
+        return make_wheel(copy, name, back_end.wheels(copy / below), work, environment, below=below, without=without)
+    except HostError as error:
+        if without is not None or isinstance(error, MachineError):
+            raise
+        raise HostError(
+            f"{name} is not built outside of the sandbox, with all that you may do: a recipe names it",
+            cause=error.cause or error.what,
+            next_step=f"{error.next_step}; or, for a recipe that you have read: {setting(trust_paths=True).both()}",
+        ) from error
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
@@ -92,47 +146,9 @@ def _ignored(folder: str, names: list[str]) -> set[str]:
 
 
 def _is_made(name: str, beside: Collection[str]) -> bool:
-    """Whether tools left it: what they all do, or cargo beside its manifest."""
+    """Return whether tools left it: what they all do, or cargo beside its manifest."""
     return bool(_NOT_SOURCE.fullmatch(name)) or (name == "target" and "Cargo.toml" in beside)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for at, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _is_made(name, names))
-        yield from (path for name in sorted(names) if not _is_made(name, names) and (path := Path(at, name)).is_file())
-
-
-def _commit(url: str, revision: str, environment: Mapping[str, str]) -> str:
-    lines = [line.split("\t") for line in _git(["ls-remote", url], url, environment) if "\t" in line]
-    listed = {name.removeprefix("refs/"): commit for commit, name in lines}
-    for name in ("HEAD",) if revision == "HEAD" else (f"tags/{revision}^{{}}", f"tags/{revision}", f"heads/{revision}"):
-        if name in listed:
-            return listed[name]
-    raise BuildError(
-        f"{redacted(url)} has no branch or tag {revision!r}",
-        next_step="name a commit by its 40 digits: git+https://HOST/PATH@COMMIT",
-    )
-
-
-def _git(arguments: Sequence[str], url: str, environment: Mapping[str, str]) -> Sequence[str]:
-    return run_git(
-        arguments,
-        url,
-        environment,
-        cause="No network, no such repository or commit, or one that asks for a password or a key.",
-        next_step=f"git clone {redacted(url)}    (and give the folder: ./NAME)",
-    )
-
-
-def run_git(
-    arguments: Sequence[str], url: str, environment: Mapping[str, str], *, cause: str, next_step: str
-) -> list[str]:
-    """Run git on the repository at `url`, without a question; what it prints. Raises NetworkError with these words."""
-    lines: list[str] = []
-    # A question for a password, or whether a host is known, would wait for ever.
-    variables = {"SSH_ASKPASS": "/bin/false", **environment, "GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "force"}
-    done = process.run(["git", *arguments], environment=variables, on_line=lines.append, timeout=10 * _MINUTE)
-    if done.returncode:
-        tail = "".join(f"\n    {line}" for line in done.lines[-4:])
-        raise NetworkError(f"git cannot fetch {redacted(url)}{tail}", cause=cause, next_step=next_step)
-    return lines
+def _files(folder: Path) -> Iterable[tuple[str, PlainFile]]:
+    return beneath.files(folder, _is_made)

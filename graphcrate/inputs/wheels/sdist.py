@@ -7,6 +7,7 @@ import ast
 import configparser
 import contextlib
 import email
+import functools
 import gzip
 import hashlib
 import io
@@ -20,6 +21,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple, cast
 
 import msgspec
@@ -28,19 +30,25 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.artifacts.wheel import Wheel, open_wheel
-from graphcrate.compat import back_ends, crates, cuda_sources
-from graphcrate.compat.back_ends import BuildNeeds
-from graphcrate.compat.crates import CargoNeeds
-from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.host import beneath, own_root, process, sandbox
-from graphcrate.host.cache import Cache
-from graphcrate.host.inflating import pieces
-from graphcrate.host.steps import Step
+from graphcrate.compat.facts import back_ends, crates, cuda_sources
+from graphcrate.compat.facts.back_ends import BuildNeeds
+from graphcrate.compat.facts.crates import CargoNeeds
+from graphcrate.compat.plan.planning import SYSTEM_PATH
+from graphcrate.host import arguments, process
+from graphcrate.host.arguments import Argv
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.inflating import pieces
+from graphcrate.host.disk.os_errors import MachineError, by_limit
+from graphcrate.host.sandbox import beneath, own_root, sandbox
+from graphcrate.host.sandbox.beneath import PlainFile
+from graphcrate.host.sandbox.steps import Step
+from graphcrate.inputs.wheels import pip_program
 from graphcrate.model import codec
 from graphcrate.model.command import LOCK_AGAIN, command, setting
 from graphcrate.model.errors import BuildError, HostError, IntegrityError, LayoutError
 from graphcrate.model.limits import SOURCES, Gauge
 from graphcrate.model.lock import LockedPackage
+from graphcrate.model.words import with_mark
 from graphcrate.oci.blob import Chunks, TarStream, members
 
 #: Raise it whenever the same sdist and back-end would give another wheel.
@@ -106,11 +114,22 @@ def repack(wheel: Wheel, target: Path) -> None:
 
 
 def origin(package: LockedPackage) -> str:
-    """What a package's wheel depends on, as one hash: the wheel's own, or that of an sdist with its back-end."""
+    """Hash the origin of a package's wheel: the wheel itself, or an sdist with its back-end and who starts that."""
     if not package.is_sdist:
         return package.file.sha256
-    parts = [str(SDIST_FORMAT), package.file.sha256, *sorted(build.file.sha256 for build in package.build)]
+    parts = [str(SDIST_FORMAT), guest(), package.file.sha256, *sorted(build.file.sha256 for build in package.build)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def guest() -> str:
+    """Hash the program that runs pip in the sandbox."""
+    return hashlib.sha256(Path(pip_program.__file__).read_bytes()).hexdigest()
+
+
+def passed(environment: Mapping[str, str]) -> dict[str, str]:
+    """Select the user's variables that a build sees: they name a version or libraries, others hold passwords."""
+    return {name: value for name, value in environment.items() if _PASSED.fullmatch(name)}
 
 
 def make_wheel(
@@ -120,13 +139,15 @@ def make_wheel(
     work: Path,
     environment: Mapping[str, str],
     *,
+    below: str = "",
     without: Callable[[str], None] | None = None,
 ) -> Path:
     """The wheel of a source archive or folder called `name`, made by pip offline with the back-end's wheels `build`.
 
-    `work` is an empty folder but for the source. What is built runs in the sandbox: of this machine it sees programs
-    alone, and no network. `without` is for a user's own project: where nothing can be isolated it gets a line, and
-    the project is built without walls. Raises BuildError with the last lines of pip's output, HostError.
+    `work` is an empty folder but for the source; `below`: the project's folder in that. What is built runs in the
+    sandbox: of this machine it sees programs alone, and no network. `without` is for a user's own project: where
+    nothing can be isolated it gets a line, and the project is built without walls. Raises BuildError with the last
+    lines of pip's output, HostError.
     """
     for folder in (*_FOLDERS, "root"):
         (work / folder).mkdir()
@@ -135,38 +156,39 @@ def make_wheel(
     binds = [sandbox.Bind(work / folder, f"{_INSIDE}/{folder}", read_only=folder == "back-end") for folder in _FOLDERS]
     binds.append(sandbox.Bind(source, f"{_INSIDE}/source/{source.name}", read_only=source.is_file()))
     binds += own_root.make(work / "root", environment)
-    argv, variables = _pip(_INSIDE, f"{_INSIDE}/source/{source.name}", environment)
+    argv, variables = _pip(_INSIDE, str(Path(f"{_INSIDE}/source", source.name, below)), environment)
     try:
         command = sandbox.Exec(argv, variables, binds, cwd=_INSIDE, timeout=TIMEOUT, step=Step.BUILD)
         done = sandbox.run_in(work / "root", command)
     except HostError as error:
-        if without is None:
+        if without is None or isinstance(error, MachineError):
             raise
         without(f"{name} is built with all that you may do, outside of the sandbox: {error.cause or error.what}")
-        argv, variables = _pip(str(work), str(source), environment)
+        argv, variables = _pip(str(work), str(source / below), environment)
         done = process.run(argv, environment=variables, cwd=work, timeout=TIMEOUT)
     wheels = sorted(path for path in (work / "wheel").glob("*.whl") if beneath.is_plain(path, work))
     if done.returncode != 0 or len(wheels) != 1:
+        what = f"{name} could not be made a wheel" + with_mark(done.lines[-20:])
+        if limit := by_limit(what, done.lines, work):
+            raise limit
         raise BuildError(
-            f"{name} could not be made a wheel" + "".join(f"\n    {line}" for line in done.lines[-20:]),
+            what,
             cause="Its back-end failed, or needs the network or a package that its build requirements do not name.",
             next_step=f"{LOCK_AGAIN}    (locks the back-end again), or put a wheel of it into a local folder",
         )
     return wheels[0]
 
 
-def _pip(folder: str, source: str, environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The command that makes the wheel, and its variables: nothing of the user's set-up for pip, fixed seeds and times.
-
-    Of the user's variables it gets those that name a version or libraries: others hold passwords.
-    """
-    passed = {name: value for name, value in environment.items() if _PASSED.fullmatch(name)}
-    passed |= {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "PIP_CONFIG_FILE": "/dev/null"}
-    passed |= {"PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1", "SOURCE_DATE_EPOCH": _EPOCH, "TZ": "UTC"}
-    passed |= {"LC_ALL": "C.UTF-8", "PATH": f"{Path(sys.executable).parent}:{SYSTEM_PATH}"}
+def _pip(folder: str, source: str, environment: Mapping[str, str]) -> tuple[Argv, dict[str, str]]:
+    """The command that makes the wheel, and its variables: no set-up of the user's for pip, fixed seeds and times."""
+    variables = passed(environment)
+    variables |= {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "PIP_CONFIG_FILE": "/dev/null"}
+    variables |= {"PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1", "SOURCE_DATE_EPOCH": _EPOCH, "TZ": "UTC"}
+    variables |= {"LC_ALL": "C.UTF-8", "PATH": f"{Path(sys.executable).parent}:{SYSTEM_PATH}"}
     options = ["--no-index", "--find-links", f"{folder}/back-end", "--no-deps", "--no-cache-dir", "--no-input"]
     options += ["--disable-pip-version-check", "--progress-bar", "off", "--wheel-dir", f"{folder}/wheel"]
-    return [sys.executable, "-m", "pip", "wheel", *options, source], passed
+    program = Path(pip_program.__file__).read_text(encoding="utf-8")
+    return arguments.line(sys.executable, "-c", program, "wheel", *options, strange=[source]), variables
 
 
 def check_pure(name: str, wheel: Wheel) -> None:
@@ -184,6 +206,7 @@ def check_pure(name: str, wheel: Wheel) -> None:
 LEGACY_BUILD = ("setuptools>=40.8", "wheel")
 LARGEST = 1 << 20  #: bytes of a metadata file that is still read
 _REQUIRES = ".egg-info/requires.txt"
+_EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 _MOST_DOCUMENTS = 50  #: of cargo that are read; a source has some two, and each takes memory
 _MAGICS = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz"}
 
@@ -206,6 +229,7 @@ class SdistMetadata(NamedTuple):
     asked: BuildNeeds = BuildNeeds()
     back_end: str = f"{_SETUPTOOLS}:__legacy__"  #: object that has the hooks of PEP 517
     back_end_path: tuple[str, ...] = ()  #: folders of the sdist that it is in (PEP 517)
+    extras: Mapping[str, tuple[str, ...]] = MappingProxyType({})  #: normalised name → what it needs besides
 
 
 class _BuildSystem(msgspec.Struct, rename="kebab"):
@@ -230,7 +254,7 @@ class _Tool(msgspec.Struct):
 
 
 class _Pyproject(msgspec.Struct, rename="kebab"):
-    """What is read of a pyproject.toml."""
+    """The fields that are read from a pyproject.toml."""
 
     build_system: _BuildSystem = msgspec.field(default_factory=_BuildSystem)
     project: _Project = msgspec.field(default_factory=_Project)
@@ -255,11 +279,12 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
         requires, is_setup = _requires(pyproject, info, listed), _is_setup(pyproject, files)
         build += _setup_requires(files) if is_setup else ()
         asked = back_ends.asked(back_end, build, files, is_setup=is_setup)
-        return SdistMetadata(requires, build, is_setup, asked, back_end, folders)
+        extras = _extras(pyproject, info, listed)
+        return SdistMetadata(requires, build, is_setup, asked, back_end, folders, extras)
 
 
 def read_cargo(path: Path, name: str) -> CargoNeeds:
-    """What cargo takes for an sdist in Rust, by its Cargo.lock. Raises IntegrityError where that cannot be read."""
+    """Read cargo's needs for an sdist in Rust, by its Cargo.lock. Raises IntegrityError where that cannot be read."""
     files = _files(path, name)
     with _explained(name):
         pyproject = _toml(files.get("pyproject.toml", b"").decode())
@@ -284,7 +309,7 @@ def _manifest(pyproject: Mapping[str, Any]) -> str:
 
 
 def _setup_requires(files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """What setup.py or setup.cfg ask for besides, where it is a literal: nobody runs setup.py to lock a source."""
+    """Read further requirements of setup.py or setup.cfg, where literal: setup.py is not run to lock a source."""
     literal: object = None
     # A setup.py for Python 2, or with brackets within brackets without end.
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
@@ -331,7 +356,7 @@ def _is_setup(pyproject: dict[str, Any], files: Container[str]) -> bool:
 
 
 def build_requires(folder: Path) -> tuple[str, ...]:
-    """What a project's folder asks for to be built (PEP 518). Raises IntegrityError for a malformed pyproject.toml."""
+    """Read a project's build requirements (PEP 518). Raises IntegrityError for a malformed pyproject.toml."""
     return tuple(_pyproject(folder).get("build-system", {}).get("requires", LEGACY_BUILD))
 
 
@@ -347,7 +372,7 @@ def _pyproject(folder: Path) -> dict[str, Any]:
 
 
 def compiled_sources(path: Path) -> list[str]:
-    """List the files of an sdist that a compiler wants, outside of tests and documents. Raises IntegrityError."""
+    """List the files of an sdist that need a compiler, outside of tests and documents. Raises IntegrityError."""
     files = _files(path, path.name)
     if not files:
         raise _broken(path.name, "it has no files")
@@ -355,7 +380,10 @@ def compiled_sources(path: Path) -> list[str]:
 
 
 def wants_cuda(path: Path) -> bool:
-    """Whether a file of an sdist, outside of tests and documents, is compiled with CUDA. Raises IntegrityError."""
+    """Return whether a file of an sdist, outside of tests and documents, is compiled with CUDA.
+
+    Raises IntegrityError.
+    """
     files = _files(path, path.name, cuda_sources.to_read)
     return any(cuda_sources.wants(name, head) for name, head in files.items() if _is_own(name))
 
@@ -368,12 +396,12 @@ def _is_own(name: str) -> bool:
     return not _ASIDE & set(name.lower().split("/"))
 
 
-def write_sdist(folder: Path, files: Iterable[Path], target: Path) -> Path | None:
+def write_sdist(folder: Path, files: Iterable[tuple[str, PlainFile]], target: Path) -> Path | None:
     """Write these files of a project as an sdist into the folder `target`; the same files give the same bytes.
 
     None where it has nothing to compile, or name, version or dependencies are known only once a setup.py ran.
     """
-    paths = {path.relative_to(folder).as_posix(): path for path in files}
+    paths = dict(files)
     pyproject = _pyproject(folder)
     system = pyproject.get("build-system", {})
     is_compiled = _is_setup(pyproject, paths) and bool(_to_compile(paths))
@@ -388,13 +416,13 @@ def write_sdist(folder: Path, files: Iterable[Path], target: Path) -> Path | Non
     return pack_sdist(target / f"{stem}.tar.gz", stem, {**paths, "PKG-INFO": info})
 
 
-def pack_sdist(archive: Path, stem: str, files: Mapping[str, Path | bytes]) -> Path:
+def pack_sdist(archive: Path, stem: str, files: Mapping[str, PlainFile | bytes]) -> Path:
     """Write files (path below the folder `stem` → file or content) in this order, without times, owners and modes."""
     # Stored, since other versions of zlib pack to other bytes.
     with gzip.GzipFile(archive, "wb", compresslevel=0, mtime=0) as packed:
         with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for inside, file in files.items():
-                content = file if isinstance(file, bytes) else file.read_bytes()
+                content = file if isinstance(file, bytes) else file.read()
                 member = tarfile.TarInfo(f"{stem}/{inside}")
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
@@ -408,7 +436,7 @@ class _Stated(NamedTuple):
 
 
 def _stated(folder: Path, pyproject: Mapping[str, Any]) -> _Stated | None:
-    """What [project], or setup.cfg and the literals in setup.py, say of a project without running anything."""
+    """Read a project's statements in [project], or setup.cfg and the literals in setup.py, without running anything."""
     if project := pyproject.get("project"):
         version = project.get("version") or _cargo_version(folder, pyproject)
         is_known = "name" in project and version and "dependencies" not in project.get("dynamic", ())
@@ -465,14 +493,14 @@ def _setup_arguments(program: ast.Module) -> dict[str, Any]:
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and target.id in constant:
             with contextlib.suppress(ValueError, KeyError):
                 literals[target.id] = value(node.value)
-    arguments: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for node in nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setup":
             for keyword in node.keywords:
-                arguments[keyword.arg or "name"] = None
+                given[keyword.arg or "name"] = None
                 with contextlib.suppress(ValueError, KeyError):
-                    arguments[keyword.arg or "name"] = value(keyword.value) if keyword.arg else None
-    return arguments
+                    given[keyword.arg or "name"] = value(keyword.value) if keyword.arg else None
+    return given
 
 
 def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, ...]:
@@ -483,6 +511,28 @@ def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, .
         return tuple(project.get("dependencies", ()))
     stated = email.message_from_string(info).get_all("Requires-Dist") or []
     return tuple(item for item in stated if "extra ==" not in item) or _of_requires_txt(listed)
+
+
+def _extras(pyproject: Mapping[str, Any], info: str, listed: str) -> dict[str, tuple[str, ...]]:
+    """Map each extra (normalised) to the requirements that it adds, from where `_requires` reads the others."""
+    project = pyproject.get("project", {})
+    lines: dict[str, list[str]] = {}
+    if project and "optional-dependencies" not in project.get("dynamic", ()):
+        lines = {name: [*added] for name, added in project.get("optional-dependencies", {}).items()}
+    else:
+        message = email.message_from_string(info)
+        lines = {name: [] for name in message.get_all("Provides-Extra") or []}
+        for item in message.get_all("Requires-Dist") or []:
+            requirement, _, marker = item.partition(";")
+            for name in _EXTRA.findall(marker):
+                lines.setdefault(name, []).append(requirement.strip())
+        name = ""
+        for line in map(str.strip, listed.splitlines()):
+            if line.startswith("["):
+                name = line.strip("[]").partition(":")[0]
+            elif line and name and line not in lines.setdefault(name, []):
+                lines[name].append(line)
+    return {str(canonicalize_name(name)): tuple(added) for name, added in lines.items()}
 
 
 def _of_requires_txt(text: str) -> tuple[str, ...]:
@@ -499,7 +549,7 @@ def _of_requires_txt(text: str) -> tuple[str, ...]:
 
 
 def check_sdist(path: Path, name: str) -> None:
-    """Raises IntegrityError for an sdist that is damaged or a bomb: whoever unpacks it has no limits."""
+    """Raises IntegrityError for an sdist that is damaged or a bomb: its unpackers have no limits."""
     _files(path, name)
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from graphcrate.artifacts.formats import elf, fatbin
 from graphcrate.artifacts.wheel_archive import CHUNK, WheelArchive
 from graphcrate.inputs.wheels.install import Placed
-from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import Slim
 from graphcrate.model.report import CutFile
+from treeaudit import elf, fatbin
+from treeaudit.errors import FileError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +55,11 @@ def cut(package: str, archive: WheelArchive, placed: Placed, slim: Slim, folder:
 
 
 def cut_file(stream: BinaryIO, name: str, slim: Slim) -> tuple[int, int]:
-    """Cut a library where it lies. (zeros, fat binaries that stay whole); what is not understood stays as it is."""
+    """Cut a library in place; unknown parts stay whole. Return (zeros, fat binaries that stay whole)."""
     code: list[elf.Extent] = []
     whole = 0
     for part in _fat_binaries(stream, name):
-        with contextlib.suppress(IntegrityError):
+        with contextlib.suppress(FileError):
             cut_part = fatbin.unloaded(stream, part, name, slim.capabilities, keep_ptx=slim.ptx)
             code += cut_part.code
             whole += cut_part.whole
@@ -71,10 +71,10 @@ def cut_file(stream: BinaryIO, name: str, slim: Slim) -> tuple[int, int]:
 
 
 def _fat_binaries(stream: BinaryIO, name: str) -> Iterator[elf.Extent]:
-    """Where a library has GPU code: its sections for it, and what lies among its data."""
+    """The places of a library's GPU code: its sections for it, and fat binaries among its data."""
     try:
         library = elf.read_stream(stream, name)
-    except IntegrityError:
+    except FileError:
         return
     yield from filter(None, (library.fat_binaries, library.linked_fat_binaries))
     for data in library.data:

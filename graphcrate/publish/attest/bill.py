@@ -25,8 +25,8 @@ from graphcrate import __version__
 from graphcrate.checks.bundled import Bundled
 from graphcrate.checks.licences import PackageFacts
 from graphcrate.checks.system import SystemPackage
-from graphcrate.compat import addresses, libraries, licences, pyg_lib, suites
-from graphcrate.compat.libraries import Library
+from graphcrate.compat.facts import addresses, libraries, licences, pyg_lib, suites
+from graphcrate.compat.facts.libraries import Library
 from graphcrate.model.lock import (
     DebianBase,
     DebianPackage,
@@ -159,7 +159,7 @@ def _root(lock: Lock, subject: Subject) -> Component:
 
 
 def _system(base: DebianBase) -> Component:
-    """What scanners take the meaning of versions of .debs from."""
+    """Return the component by which scanners read the versions of .debs."""
     suite = suites.known().get(base.suite)
     return Component(
         name=suites.distribution_of(base.suite).name,

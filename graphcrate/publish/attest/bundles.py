@@ -73,7 +73,7 @@ def attach(about: Statement, key: keys.PrivateKey, subject: spec.Descriptor) -> 
 
 
 def hint(key: keys.PublicKey) -> str:
-    """What cosign calls a key by: the hash of its DER form in base64."""
+    """Return cosign's hint of a key: the hash of its DER form in base64."""
     form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     return base64.b64encode(hashlib.sha256(key.public_bytes(*form)).digest()).decode()
 

@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from graphcrate.host import atomic
+from graphcrate.host.disk import atomic
 from graphcrate.model import codec
 from graphcrate.model.command import command
 from graphcrate.model.errors import UNREADABLE, UsageError
@@ -62,7 +62,7 @@ def sign(key: PrivateKey, data: bytes) -> bytes:
 
 
 def fits(key: PublicKey, signature: bytes, data: bytes) -> bool:
-    """Whether this key made the signature over just these bytes."""
+    """Return whether this key made the signature over just these bytes."""
     try:
         key.verify(signature, data, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
@@ -71,7 +71,7 @@ def fits(key: PublicKey, signature: bytes, data: bytes) -> bool:
 
 
 def read_private(path: Path, environment: Mapping[str, str], ask: Callable[[str], str | None]) -> PrivateKey:
-    """The key that signs. `ask` gets a password of the user, None where there is nobody. Raises UsageError."""
+    """The key that signs. `ask` gets a password of the user, None without a user to ask. Raises UsageError."""
     pem = _read(path)
     password: str | None = ""
     if _wants_password(pem):

@@ -1,6 +1,6 @@
-"""As what an image was published, against what the user asks for: a signature fits a digest wherever it is put.
+"""Compare the names under which an image was published with the one asked for: a signature is of a digest alone.
 
-So whoever may write to a registry can serve an old image under a new tag, and anybody a copy elsewhere; both with
+So all who may write to a registry can serve an old image under a new tag, and anybody a copy elsewhere; both with
 signatures that fit. What is signed therefore has the names that the publisher gave, and this compares them.
 """
 
@@ -16,7 +16,7 @@ from graphcrate.publish.destinations.parse import vpc_reference
 
 
 class NameCheck(NamedTuple):
-    """Whether an image may be called so, in words. `is_known`: whether anybody recorded what it may be called."""
+    """The verdict on an image's name, in words. `is_known`: whether anybody recorded what it may be called."""
 
     is_ok: bool
     message: str
@@ -37,12 +37,12 @@ def known(texts: Iterable[str]) -> tuple[Reference, ...]:
 
 
 def has_tag(text: str) -> bool:
-    """Whether the user wrote a tag in a reference."""
+    """Return whether the user wrote a tag in a reference."""
     return ":" in text.partition("@")[0].rpartition("/")[2]
 
 
 def own_tag(bill: Statement | None) -> str:
-    """What the bill of materials calls the image; empty where there is none, or another's."""
+    """Return the image's name in the bill of materials; empty where there is none, or another's."""
     value: Any = bill.predicate if bill else None
     for name in ("metadata", "component", "version"):
         value = value.get(name) if isinstance(value, dict) else None

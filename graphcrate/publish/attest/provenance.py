@@ -61,13 +61,13 @@ def provenance(lock: Lock, asked: BuildParameters, engine: str, build_key: str) 
 
 
 def is_ours(predicate: Any) -> bool:  # noqa: ANN401
-    """Whether a predicate of this type was written by graphcrate."""
+    """Return whether a predicate of this type was written by graphcrate."""
     definition = predicate.get("buildDefinition") if isinstance(predicate, dict) else None
     return isinstance(definition, dict) and definition.get("buildType") == BUILD_TYPE
 
 
 def read(predicate: Any) -> tuple[BuildParameters, str]:  # noqa: ANN401
-    """What was asked for, and the sha256 of the lock, by a predicate of ours. Raises msgspec.ValidationError."""
+    """Read the request and the lock's sha256 from a predicate of ours. Raises msgspec.ValidationError."""
     definition = codec.convert(predicate, _Predicate).build_definition
     lock = definition.resolved_dependencies[0]
     if "sha256" not in lock.digest:

@@ -19,9 +19,9 @@ from graphcrate.publish.attest.statement import Statement
 CLAIM = "cosign container image signature"
 SIMPLE_SIGNING = "application/vnd.dev.cosign.simplesigning.v1+json"
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
-MEDIA_TYPES = (SIMPLE_SIGNING, ENVELOPE, statement.PAYLOAD)  #: what lies under the two tags
+MEDIA_TYPES = (SIMPLE_SIGNING, ENVELOPE, statement.PAYLOAD)  #: artifacts under the two tags
 SIGNATURE = "dev.cosignproject.cosign/signature"  #: annotation with the signature in base64
-#: annotations with the predicate's type: cosign's of an envelope, BuildKit's of a statement that nobody signed
+#: annotations with the predicate's type: cosign's of an envelope, BuildKit's of an unsigned statement
 PREDICATE, UNSIGNED_PREDICATE = "predicateType", "in-toto.io/predicate-type"
 #: in what signs an image: the name that it is published as, registry to tag; `cosign verify -a` compares it
 PUBLISHED = "graphcrate.published-as"
@@ -73,12 +73,12 @@ class Tagged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def signature_tag(digest: str) -> str:
-    """Where cosign looks for signatures of an image."""
+    """The tag under which cosign looks for signatures of an image."""
     return f"{digest.replace(':', '-')}.sig"
 
 
 def attestation_tag(digest: str) -> str:
-    """Where cosign looks for statements about an image."""
+    """The tag under which cosign looks for statements about an image."""
     return f"{digest.replace(':', '-')}.att"
 
 
@@ -118,9 +118,9 @@ def attestations(
     key: keys.PrivateKey | None,
     before: Sequence[spec.Descriptor] = (),
 ) -> Tagged:
-    """The manifest of all statements: in envelopes if there is a key, else in BuildKit's form, which nobody signed.
+    """The manifest of all statements: in envelopes if there is a key, else unsigned, in BuildKit's form.
 
-    What is in `before` stays; but statements that nobody signed give way to signed ones.
+    What is in `before` stays; but unsigned statements give way to signed ones.
     """
     if key is None:
         plain = [

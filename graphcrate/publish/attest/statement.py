@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from graphcrate.model import codec
-from graphcrate.model.report import SmokeReport
+from graphcrate.model.report import SmokeReport, StartUp
 
 TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD = "application/vnd.in-toto+json"  #: media type of a statement
@@ -36,7 +36,7 @@ _PRIVATE = ("node", "partition", "job", "reason")
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """The image that a statement is about. `digest` is that of its manifest, `sha256:` before the hex.
 
-    `name` and `tag` are the project's own, without a registry: the statement holds wherever the image lies.
+    `name` and `tag` are the project's own, without a registry: the statement holds on any registry.
     """
 
     name: str
@@ -90,19 +90,26 @@ def smoke(
     config: str,
     cpu_only_allowed: bool = False,
     emulated_allowed: bool = False,
+    starts: Iterable[StartUp] = (),
 ) -> dict[str, Any]:
     """The suites with device, driver and runtime, and the digest of what each ran in.
 
     `manifest`: digest of the layout that ran. A registry's copy may have another manifest (Docker's form), and has the
     same `config`. `cpu_only_allowed`: a user let it go out without a pass on a GPU; `emulated_allowed`: tried by an
-    emulator alone, without its suites.
+    emulator alone, without its suites. `starts`: what runs by itself in the image, without which its suites ran.
     """
     suites = [
         {name: value for name, value in fields.items() if name not in _PRIVATE and value not in ("", None)}
         for fields in msgspec.to_builtins(tuple(reports))
     ]
     allowed = {"cpuOnlyAllowed": cpu_only_allowed, **({EMULATED: True} if emulated_allowed else {})}
-    return {"suites": suites, "ran": {"manifest": manifest, "config": config}, **allowed}
+    alone = {"startUp": [start.sentence for start in starts]}
+    return {
+        "suites": suites,
+        "ran": {"manifest": manifest, "config": config},
+        **allowed,
+        **(alone if alone["startUp"] else {}),
+    }
 
 
 def audit(report: msgspec.Struct) -> dict[str, Any]:

@@ -50,9 +50,9 @@ class SignatureVerdict(msgspec.Struct, frozen=True):
 
 
 def signatures(digest: str, layers: Layers, key: keys.PublicKey | None) -> Iterator[SignatureVerdict]:
-    """Verify each signature of the image, of what lies under `signature_tag` and in bundles.
+    """Verify each signature of the image, under `signature_tag` and in bundles.
 
-    Without a key none is looked at: such a verdict says no more than what somebody wrote there.
+    Without a key none is looked at: such a verdict only says what is written there.
     """
     for layer, data in layers:
         if layer.media_type == signing.SIMPLE_SIGNING:
@@ -64,7 +64,7 @@ def signatures(digest: str, layers: Layers, key: keys.PublicKey | None) -> Itera
 
 
 def attestations(digest: str, layers: Layers, key: keys.PublicKey | None) -> Iterator[tuple[str, SignatureVerdict]]:
-    """Verify what lies under `attestation_tag` and in bundles: (predicate type, verdict) of each, as `envelope`."""
+    """Verify statements under `attestation_tag` and in bundles: (predicate type, verdict) of each, as `envelope`."""
     for layer, data in layers:
         kind = layer.annotations.get(signing.PREDICATE) or layer.annotations.get(signing.UNSIGNED_PREDICATE, "")
         is_bundle = layer.media_type.startswith(bundles.FAMILY)

@@ -1,1 +1,1 @@
-"""Where a published image goes: each kind of destination a class with one interface (`destination.Destination`)."""
+"""Destinations of published images: each kind a class with one interface (`destination.Destination`)."""

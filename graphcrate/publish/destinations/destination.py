@@ -1,4 +1,4 @@
-"""What a destination of `publish` is: a value with its own form on the command line, and a method that delivers."""
+"""A destination of `publish`: a value with its own form on the command line, and a method that delivers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     bytes_there: int = 0
     bytes_mounted: int = 0
     proofs: tuple[str, ...] = ()  #: digests of the manifests that hold statements and signatures
-    signed: str = ""  #: "key"; empty: nobody signed
+    signed: str = ""  #: "key"; empty: unsigned
     cpu_only: bool = False
     emulated: bool = False
     seconds: float = 0.0
@@ -41,7 +41,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Destination(ABC):
-    """Where an image goes. Another kind is a module beside this one and a row in `publish.publication.DESTINATIONS`."""
+    """A destination of images. A new kind is a module beside this one and a row of `publication.DESTINATIONS`."""
 
     title: ClassVar[str]  #: in sentences: "a registry"
     forms: ClassVar[str]  #: lines of the help: what `--to` takes, and what comes of it
@@ -55,11 +55,11 @@ class Destination(ABC):
     @property
     @abstractmethod
     def receiver(self) -> str:
-        """Who hands the image on, in a sentence about NVIDIA's terms."""
+        """The party that hands the image on, for a sentence about NVIDIA's terms."""
 
     @property
     def is_own(self) -> bool:
-        """Whether nobody else gets it: a registry on this machine."""
+        """Return whether it is a registry on this machine, so that no one else gets the image."""
         return False
 
     @property

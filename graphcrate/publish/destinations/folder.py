@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from graphcrate.artifacts import convert
-from graphcrate.compat.planning import EXAMPLES
-from graphcrate.host import os_errors, settings
-from graphcrate.host.atomic import check_link, check_writable, claim
-from graphcrate.host.cache import require_room
+from graphcrate.compat.plan.planning import EXAMPLES
+from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.host.disk import os_errors
+from graphcrate.host.disk.atomic import check_link, check_writable, claim
+from graphcrate.host.disk.cache import require_room
 from graphcrate.host.progress import Progress
 from graphcrate.model.command import CHECKOUT_PROGRAM, command
 from graphcrate.model.errors import UsageError
@@ -32,7 +33,7 @@ from graphcrate.publish.destinations.destination import Destination, Published, 
 from graphcrate.publish.destinations.parse import folder_path
 from graphcrate.publish.policy import FILE_FORMS, FileForm, ImageEvidence, PublishRequest
 
-ABANDONED = 86_400.0  #: seconds after which nobody writes to a temporary file any more
+ABANDONED = 86_400.0  #: seconds after which a temporary file is not written to any more
 _PART = re.compile(r"\..+\.[0-9a-f]{16}\.part", re.ASCII)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _CHUNK = 4 << 20
@@ -90,7 +91,7 @@ def _write_checksum(checksum: Path, line: str, target: Path, there: object) -> N
 
 
 def _identity(path: Path) -> object:
-    """What tells a file from another one that takes its name; None where there is none."""
+    """Return what tells a file from another one that takes its name; None where there is none."""
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns
@@ -142,7 +143,7 @@ def _copy(source: Path, target: Path, mode: int, advance: Callable[[int], None])
 
 
 def _same(source: Path, target: Path) -> bool:
-    """Whether both files have the same content. A link at `target` is another thing."""
+    """Return whether both files have the same content. A link at `target` is another thing."""
     return target.is_file() and not target.is_symlink() and filecmp.cmp(source, target, shallow=False)
 
 

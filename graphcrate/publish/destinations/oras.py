@@ -50,7 +50,7 @@ def push_sif(
         annotations={"org.opencontainers.image.title": f"{name}_{reference.tag}.sif"},
     )
     config = spec.Descriptor(media_type=CONFIG, digest=digest_of(spec.EMPTY_BLOB), size=len(spec.EMPTY_BLOB))
-    # without `artifactType`: registries of before 2024 refuse what they do not know, and the config says it
+    # without `artifactType`: registries from before 2024 refuse what they do not know, and the config says it
     manifest: dict[str, object] = {"schemaVersion": 2, "mediaType": spec.MANIFEST, "config": config, "layers": [layer]}
     document = msgspec.json.encode({**manifest, **({"annotations": annotations} if annotations else {})})
     blobs = [UploadBlob(descriptor=layer, path=sif), UploadBlob(descriptor=config, data=spec.EMPTY_BLOB)]

@@ -7,14 +7,14 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
-from graphcrate.compat import addresses
+from graphcrate.compat.facts import addresses
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
 
 _SUFFIXES = (".sif", ".sqsh", ".squashfs", ".tar", ".tgz")
-#: instance, region, what lies there
+#: instance, region, path
 _ACR = re.compile(r"(?:([a-z0-9]+(?:-[a-z0-9]+)*)@)?([a-z]{2,}(?:-[a-z0-9]+)+)/([^:].*)", re.ASCII)
 
 
@@ -37,12 +37,12 @@ def folder_path(text: str, environment: Mapping[str, str]) -> Path | None:
 
 
 def oras_location(text: str) -> Location | None:
-    """What `oras://…` names; None for another form. Raises UsageError."""
+    """Parse `oras://…`; None for another form. Raises UsageError."""
     return _after_slashes(text, "oras:") if text.startswith("oras:") else None
 
 
 def registry_location(text: str) -> Location:
-    """What HOST[:PORT][/PATH][:TAG] names, `docker://…` or `acr:…`. Raises UsageError for anything else."""
+    """Parse HOST[:PORT][/PATH][:TAG], `docker://…` or `acr:…`. Raises UsageError for anything else."""
     scheme, colon, rest = text.partition(":")
     match scheme if colon else "":
         case "acr":

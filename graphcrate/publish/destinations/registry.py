@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
-from graphcrate.host.attach import ask_password
 from graphcrate.host.context import Context
+from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.model.words import is_loopback, listed
 from graphcrate.oci import access, credentials, push, referrers, spec
 from graphcrate.oci.push import Pushed
@@ -20,7 +20,7 @@ from graphcrate.render import jobs
 
 
 class Sent(NamedTuple):
-    """What lies in the registry without a tag. `form`: of the manifest; empty: no image that runtimes pull."""
+    """An upload without a tag yet. `form`: of the manifest; empty: no image that runtimes pull."""
 
     pushed: Pushed
     form: str
@@ -47,7 +47,7 @@ class Registry(Destination):
 
     @classmethod
     def parse(cls, text: str, environment: Mapping[str, str]) -> Self | None:
-        """Read HOST[:PORT][/PATH][:TAG] or `acr:…`: whatever has no other destination's form."""
+        """Read HOST[:PORT][/PATH][:TAG] or `acr:…`: all that has no other destination's form."""
         host, repository, tag = registry_location(text)
         return cls(host=host, repository=repository, tag=tag)
 
@@ -58,7 +58,7 @@ class Registry(Destination):
 
     @property
     def is_own(self) -> bool:
-        """Whether the registry runs on this machine."""
+        """Return whether the registry runs on this machine."""
         return is_loopback(self.host.partition(":")[0])
 
     @property
@@ -67,7 +67,7 @@ class Registry(Destination):
         return (self.tag,) if self.tag else ()
 
     def reference(self, name: str, tag: str) -> Reference:
-        """Where the image `name`:`tag` goes: the destination's own name and tag where it has them.
+        """The reference to which the image `name`:`tag` goes: the destination's own name and tag where it has them.
 
         Raises UsageError for a name or tag that no registry takes.
         """
@@ -91,12 +91,12 @@ class Registry(Destination):
         pushed = sent.pushed
         document = target.manifest(pushed.digest)
         attached = attestations.AttachedStatements()
-        if key or sent.form:  # a SIF has no statements that nobody signed: Singularity's clients look for none
+        if key or sent.form:  # a SIF has no unsigned statements: Singularity's clients look for none
             subject = spec.Descriptor(media_type=pushed.media_type, digest=pushed.digest, size=len(document.data))
             names = [f"{reference.name}:{tag}" for tag in tags]
             attached = attestations.attach(target, image, subject, names, key, ctx)
         index = self._set_tags(image, request, target, tags, document, key, ctx)
-        # somebody else may have written that list meanwhile
+        # another client may have written that list meanwhile
         if why := referrers.add(target, pushed.digest, attached.referrers):
             ctx.progress.note(f"warning: {why}")
         return Published(

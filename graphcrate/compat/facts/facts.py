@@ -1,0 +1,281 @@
+"""Facts of GPUs, drivers, torch builds, runtimes and sites: the package's tables, judged by pure functions."""
+
+import difflib
+import functools
+import importlib.resources
+import re
+import tomllib
+from collections.abc import Iterable
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from graphcrate.model import codec
+from graphcrate.model.command import filled, setting
+from graphcrate.model.errors import UsageError
+from graphcrate.model.platform import DEFAULT, Platform, platform_named
+from graphcrate.model.recipe import Candidate
+from graphcrate.model.runtime import RuntimeName
+from treeaudit.gpus import compiles_for as compiles_for
+from treeaudit.gpus import has_code as has_code
+
+_ARCHITECTURE = re.compile(
+    r"(?:(?:sm|compute)_?(?=\d+$)|(?=\d+\.))(?P<major>\d+)\.?(?P<minor>\d)", re.IGNORECASE
+)  #: sm_80, 8.0
+#: a model by its number alone, or an architecture: 3090, 2080ti, 89
+_NUMBER = re.compile(r"(\d{2,4})(?:\s*(?:TI|SUPER|LAPTOP))?")
+_VERSION = re.compile(r"\d+(?:\.\d+)*", re.ASCII)
+_Table = TypeVar("_Table")
+
+
+class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
+    """A torch wheel: built with `cuda`, machine code for `sm`. None or empty: not known; `known`: how it is."""
+
+    torch: str
+    cuda: str
+    sm: tuple[str, ...]
+    ptx: tuple[str, ...] | None = None  #: PTX that the driver can compile for newer GPUs
+    some: tuple[str, ...] = ()  #: machine code that few of its kernels have
+    features: dict[str, tuple[str, ...]] = {}  #: machine code of its libraries of one feature that have less than `sm`
+    cxx11_abi: bool | None = None  #: std::string in its new form
+    glibc: str = ""  #: oldest that its libraries load with
+    glibcxx: str = ""
+    python: str = ""
+    compile_python: str = ""  #: newest Python for torch.compile; empty: before 2.0, which has none, or not known
+    pins: tuple[str, ...] = ()  #: of cuDNN and NCCL
+    size: int = 0
+    known: str
+    by: str = ""  #: how the architectures were found
+    source: str = ""
+
+
+def builds_in(text: str) -> tuple[TorchBuild, ...]:
+    """The builds of a text like `torch.toml`. Raises msgspec.ValidationError."""
+    return codec.convert(tomllib.loads(text)["build"], tuple[TorchBuild, ...])
+
+
+def ported_in(text: str) -> dict[str, tuple[TorchBuild, ...]]:
+    """The builds of a text like `torch_ported.toml`, by platform. Raises msgspec.ValidationError."""
+    return codec.convert(tomllib.loads(text), dict[str, tuple[TorchBuild, ...]])
+
+
+class MinimumVersion(msgspec.Struct, frozen=True):
+    """The first version that will do; of a runtime with what is said of an older one (`{since}`, `{version}`)."""
+
+    since: str
+    source: str
+    runtime: RuntimeName | Literal[""] = ""
+    before: str = ""
+    instead: str = ""  #: what to do where the older one cannot run the image at all
+
+
+def data(name: str) -> bytes:
+    """Read a file of the package's data."""
+    return (importlib.resources.files("graphcrate.compat") / "data" / name).read_bytes()
+
+
+@functools.cache
+def _document(name: str) -> dict[str, Any]:
+    return tomllib.loads(data(f"{name}.toml").decode())
+
+
+class _Foreign(msgspec.Struct, frozen=True):
+    """A device that computes and runs no CUDA: how its names begin, what it is, what to take for it."""
+
+    says: str
+    what: str
+    instead: str
+
+
+def table(name: str, kind: type[_Table], part: str = "") -> _Table:
+    """Read `data/<name>.toml`, or a part of it, as a value of this type. Raises msgspec.ValidationError."""
+    document = _document(name)
+    return codec.convert(document[part] if part else document, kind)
+
+
+#: GPU model → compute capability ("7.0"), of those that lists name
+gpus = functools.cache(functools.partial(table, "gpus", dict[str, str], "common"))
+#: CUDA version → the driver that came with it
+toolkit_drivers = functools.cache(functools.partial(table, "drivers", dict[str, str], "toolkit"))
+#: major version of CUDA → the oldest driver for its programs
+_minimum_drivers = functools.cache(functools.partial(table, "drivers", dict[str, str], "minimum"))
+_forward = functools.cache(functools.partial(table, "drivers", dict[str, frozenset[str]], "forward"))
+#: every known torch build
+torch_builds = functools.cache(functools.partial(table, "torch", tuple[TorchBuild, ...], "build"))
+#: platform, as OCI names it → its builds, where they are not those of `torch_builds`
+ported_builds = functools.cache(functools.partial(table, "torch_ported", dict[str, tuple[TorchBuild, ...]]))
+#: what runtimes, kernels, tools and C libraries take from which version on, by name
+limits = functools.cache(functools.partial(table, "runtimes", dict[str, MinimumVersion]))
+#: instances of Alibaba PAI by their number of GPUs
+instances = functools.cache(functools.partial(table, "instances", dict[str, str]))
+
+
+def limit(name: str) -> MinimumVersion:
+    """Look up what `runtimes.toml` says under this name."""
+    return limits()[name]
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers that a version begins with, without trailing zeros: `3.10.0-1160.el7` → (3, 10), empty for none."""
+    match = _VERSION.match(version.strip().removeprefix("v"))
+    parts = [int(part) for part in match[0].split(".")] if match else []
+    while parts and not parts[-1]:
+        parts.pop()
+    return tuple(parts)
+
+
+def is_older(version: str, other: str) -> bool:
+    """Return whether the first version is the older one."""
+    return numbers(version) < numbers(other)
+
+
+@functools.cache
+def all_gpus() -> dict[str, str]:
+    """GPU model → compute capability, of all that are known."""
+    return gpus() | table("gpus", dict[str, str], "more")
+
+
+_hosts = functools.cache(functools.partial(table, "gpus", dict[str, str], "hosts"))
+_instances = functools.cache(functools.partial(table, "gpus", dict[str, str], "instances"))
+_foreign = functools.cache(functools.partial(table, "gpus", tuple[_Foreign, ...], "foreign"))
+
+
+@functools.cache
+def models_by_capability() -> dict[str, tuple[str, ...]]:
+    """Compute capability → GPU models of it that lists name."""
+    models: dict[str, tuple[str, ...]] = {}
+    for model, capability in gpus().items():
+        models[capability] = (*models.get(capability, ()), model)
+    return models
+
+
+def gpu_model(gpu: str) -> str:
+    """The model named as by people (`v100`) or nvidia-smi, or `sm_70` of `7.0`. Raises UsageError with the nearest."""
+    if match := _ARCHITECTURE.fullmatch(gpu.strip()):
+        known = {*all_gpus().values(), *(capability for build in torch_builds() for capability in build.sm)}
+        if f"{match['major']}.{match['minor']}" in known:
+            return f"sm_{match['major']}{match['minor']}"
+    words = re.findall(r"[A-Z0-9]+", gpu.upper())
+    joined = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}
+    fitting = {name.replace("_", ""): name for name in all_gpus() if name.replace("_", "") in joined}
+    longest = max(fitting, key=len, default="")
+    if longest and all(name in longest for name in fitting):
+        return fitting[longest]
+    if (bare := _NUMBER.fullmatch(gpu.strip().upper())) and (of_number := _numbered(bare[1])):
+        return of_number
+    if in_cloud := [model for start, model in _instances().items() if gpu.strip().lower().startswith(start)]:
+        return in_cloud[0]
+    for other in _foreign():
+        if re.match(other.says, gpu.strip(), re.IGNORECASE):
+            raise UsageError(
+                f"{gpu!r} is {other.what}: these images are for CUDA, which NVIDIA's GPUs run",
+                next_step=filled(other.instead),
+            )
+    near = difflib.get_close_matches("".join(words), all_gpus(), n=3, cutoff=0.3)
+    raise UsageError(
+        f"unknown GPU {gpu!r}" + (f"; the nearest are {', '.join(near)}" if near else ""),
+        next_step=f"choose one of: {', '.join(gpus())}    (or an architecture: sm_80)",
+    )
+
+
+def _numbered(number: str) -> str:
+    """The one model with this number (3090), or the architecture that it is (89); empty for none or several."""
+    if len(number) < 4:
+        return f"sm_{number}" if f"{number[:-1]}.{number[-1]}" in {*all_gpus().values()} else ""
+    names = [name for name in all_gpus() if re.sub(r"\D", "", name) == number]
+    return names[0] if len(names) == 1 else ""
+
+
+def compute_capability(gpu: str) -> str:
+    """Compute capability of a GPU, named as `gpu_model` takes it. Raises UsageError with the nearest models."""
+    model = gpu_model(gpu)
+    return all_gpus().get(model) or f"{model[3:-1]}.{model[-1]}"
+
+
+def gpu_models(gpus: str) -> tuple[str, ...]:
+    """The models of a list as people write it: `v100,a100`. Raises UsageError when it names none, or an unknown one."""
+    models = tuple(dict.fromkeys(map(gpu_model, filter(None, (model.strip() for model in gpus.split(","))))))
+    if not models:
+        raise UsageError(
+            f"{gpus!r} names no GPU", next_step=f"{setting(gpu='v100')}    (or several: {setting(gpu='v100,a100')})"
+        )
+    return models
+
+
+def host_platform(model: str) -> Platform | None:
+    """The platform of machines with a GPU, a model of `gpu_model`; None of a bare architecture, which both may have."""
+    if model not in all_gpus():
+        return None
+    return platform_named(_hosts().get(model, DEFAULT.name))
+
+
+def hosted_gpus(platform: Platform) -> tuple[str, ...]:
+    """The GPUs that are in machines of a platform alone, of another one than the default."""
+    return tuple(model for model, name in _hosts().items() if name == platform.name)
+
+
+def machine_platform(models: Iterable[str]) -> Platform | None:
+    """The platform of machines with these GPUs, as far as one of them tells; None where they are in different ones."""
+    known = {platform for platform in map(host_platform, models) if platform}
+    return known.pop() if len(known) == 1 else None if known else DEFAULT
+
+
+def architectures_for(gpus: str) -> tuple[str, ...]:
+    """Compute capabilities of a list of GPUs, lowest first: `v100,a100` → ("7.0", "8.0"). Raises UsageError."""
+    return ordered({compute_capability(model) for model in gpu_models(gpus)})
+
+
+def ordered(names: Iterable[str]) -> tuple[str, ...]:
+    """Compute capabilities or symbol versions by their numbers: GLIBC_2.9 before GLIBC_2.10, 10.0 before 10.0f."""
+
+    def key(name: str) -> tuple[str, tuple[int, ...], str]:
+        prefix, _, number = name.rpartition("_")
+        return prefix, numbers(number), name
+
+    return tuple(sorted(names, key=key))
+
+
+def builds_for(platform: Platform) -> tuple[TorchBuild, ...]:
+    """Every torch build for a platform that is known."""
+    return torch_builds() if platform == DEFAULT else ported_builds().get(platform.name, ())
+
+
+def torch_build(torch: str, cuda: str, platform: Platform = DEFAULT) -> TorchBuild | None:
+    """Look up a torch by its version ("2.0.1+cu118") and what it was built with ("11.8")."""
+    version = torch.partition("+")[0]
+    return next((build for build in builds_for(platform) if (build.torch, build.cuda) == (version, cuda)), None)
+
+
+def torch_runs_on(torch: str, cuda: str, capability: str) -> bool | None:
+    """Tell whether a torch, named as in `torch_build`, has machine code for a capability; None if unknown."""
+    build = torch_build(torch, cuda)
+    if build is None:
+        return False if cuda == "cpu" else None
+    return has_code(build.sm, capability)
+
+
+def gpu_names(candidate: Candidate) -> tuple[str, ...]:
+    """GPU models that the candidate's torch runs on natively."""
+    torch, cuda = candidate.torch, candidate.torch_cuda
+    return tuple(name for name, capability in gpus().items() if torch_runs_on(torch, cuda, capability))
+
+
+def oldest_driver(cuda: str) -> str:
+    """The oldest driver for programs of a CUDA, from 11 on of its major version; empty if unknown."""
+    return _minimum_drivers().get(cuda.partition(".")[0], "") or own_driver(cuda)
+
+
+def own_driver(cuda: str) -> str:
+    """The driver that came with this CUDA version; older ones cannot compile its PTX. Empty if unknown."""
+    return toolkit_drivers().get(cuda, "")
+
+
+def newest_cuda(driver: str) -> str:
+    """The newest CUDA version that this driver knows all of, as `nvidia-smi` shows it; empty for older ones."""
+    known = [cuda for cuda, first in toolkit_drivers().items() if numbers(first) <= numbers(driver)]
+    return max(known, key=numbers, default="")
+
+
+def forward_compatible(gpu: str) -> bool:
+    """Return whether NVIDIA's cuda-compat packages are for this GPU model; they name the base drivers they need."""
+    return gpu.upper() in _forward()["gpus"]

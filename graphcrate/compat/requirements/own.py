@@ -1,0 +1,409 @@
+"""A user's additions to a stack: read from the command line, a requirements file, or the user's own recipe.
+
+A recipe of one's own names the stack that it extends and what comes on top:
+
+    extends = "pyg"
+    cuda = "11.8"
+    pip = ["lightning", "./mypkg"]
+    apt = ["git"]
+    smoke = ["python /opt/mine/train.py --epochs 1"]
+"""
+
+import posixpath
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from graphcrate.compat.facts import allowances, build_environment, reserved
+from graphcrate.compat.facts.packages import counts
+from graphcrate.compat.requirements import requirement_files
+from graphcrate.compat.requirements.requirement_files import Within, bounded, without_build
+from graphcrate.compat.requirements.translated import is_stacks
+from graphcrate.model import git_address as git_addresses
+from graphcrate.model import toml
+from graphcrate.model.allowance import Allowance
+from graphcrate.model.command import Setting, command, is_recipe_file, setting
+from graphcrate.model.errors import UsageError
+from graphcrate.model.git_address import GitAddress
+from graphcrate.model.recipe import Additions, Expected, Variant
+from graphcrate.model.words import printable
+
+#: packages that people expect under one name
+FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
+LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 in all
+_GIT = "git+"
+WHITEOUT = "/.wh."  #: begins a name that removes another (OCI image-spec, layers)
+_APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _about(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
+
+
+class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The user's own recipe file. Paths are relative to it."""
+
+    extends: Annotated[str, _about("The stack, such as pyg; `list` has all.")]
+    cuda: Annotated[str, _about('CUDA version, or "cpu"; else as for the stack.')] = ""
+    pip: Annotated[tuple[str, ...], _about("Packages: PEP 508, ./folder, ./file.whl, git+https://…@COMMIT.")] = ()
+    requirements: Annotated[str, _about("More: requirements.txt, environment.yml, pyproject.toml, uv.lock.")] = ""
+    apt: Annotated[tuple[str, ...], _about("Debian packages.")] = ()
+    build_apt: Annotated[tuple[str, ...], _about("Debian packages to compile with, not in the image.")] = ()
+    build_env: Annotated[dict[str, str], _about("Variables to compile with; they are in the lock.")] = {}
+    env: Annotated[dict[str, str], _about("Variables of the image; PATH takes `/opt/mine/bin:$PATH`.")] = {}
+    files: Annotated[dict[str, str], _about("Absolute path in the image → text file beside the recipe.")] = {}
+    smoke: Annotated[tuple[str, ...], _about("Shell commands that have to succeed inside the image, in /tmp.")] = ()
+    smoke_minutes: Annotated[int, _about("The limit of each.")] = 10
+    allow: Annotated[
+        tuple[Allowance, ...],
+        _about("Findings of the audit that do not fail the image: package, why, and check, file, library."),
+    ] = ()
+
+
+class NamedStack(NamedTuple):
+    """The meaning of NAME or FILE on a command line: a stack, and what a file of the user's own adds to it."""
+
+    name: str
+    cuda: str | None = None  #: None: not said
+    additions: Additions = Additions()
+    file: Path | None = None  #: None: it is the stack itself
+
+
+def find_stack(name: str, cuda: str | None = None, *, trusts_paths: bool = False) -> NamedStack:
+    """The stack of a NAME or a FILE. A CUDA version that was typed goes before the file's. Raises as `load` does."""
+    if not is_recipe_file(name):
+        return NamedStack(name, cuda)
+    recipe, additions = load(Path(name), trusts_paths=trusts_paths)
+    return NamedStack(recipe.extends, cuda or recipe.cuda or None, additions, Path(name))
+
+
+def load(path: Path, *, trusts_paths: bool = False) -> tuple[OwnRecipe, Additions]:
+    """Read the user's own recipe file. Raises RecipeError, UsageError for what it refers to.
+
+    It may be a stranger's: unless the user trusts its paths, nothing outside of its folder is looked at.
+    """
+    fields = f"{command('schema', own=True)} lists every field, docs/customize.md shows them"
+    recipe = toml.load(path, OwnRecipe, _contradictions, fields)
+    folder = path.absolute().parent
+    within = None if trusts_paths else Within(folder.resolve())
+    from_file = read_requirements(folder / recipe.requirements, within) if recipe.requirements else Additions()
+    return recipe, msgspec.structs.replace(
+        _over(_named(recipe.pip, folder, f"{path}: pip", within), from_file, recipe.requirements),
+        apt=recipe.apt,
+        build_apt=recipe.build_apt,
+        build_environment=recipe.build_env,
+        environment=recipe.env,
+        files={target: _content(folder, source, within) for target, source in recipe.files.items()},
+        smoke=recipe.smoke,
+        smoke_minutes=recipe.smoke_minutes,
+        allow=recipe.allow,
+        name=path.stem,
+    )
+
+
+def given(
+    packages: Sequence[str],
+    requirements: Sequence[Path] = (),
+    apt: Sequence[str] = (),
+    flavour: str = "",
+    build_apt: Sequence[str] = (),
+    build_env: Sequence[str] = (),
+) -> Additions:
+    """Read additions from the command line: each of `packages` one or several, separated by spaces.
+
+    Raises UsageError.
+    """
+    additions = _named([word for text in packages for word in _words(text)], Path.cwd(), "--with")
+    words = additions
+    for path in requirements:
+        additions = merge_additions(additions, _over(words, read_requirements(path), str(path), alone=True))
+    return msgspec.structs.replace(
+        additions,
+        apt=_debian(apt, setting(apt="git graphviz")),
+        build_apt=_debian(build_apt, setting(build_apt="swig libsuitesparse-dev")),
+        build_environment=build_environment.read(build_env),
+        flavour=flavour if flavour in FLAVOURS else "",
+    )
+
+
+def _debian(texts: Sequence[str], usual: Setting) -> tuple[str, ...]:
+    """Names of Debian packages as they were typed. Raises UsageError, which shows what is `usual`."""
+    names = tuple(name for text in texts for name in text.replace(",", " ").split())
+    for name in names:
+        if not _APT.fullmatch(name):
+            raise UsageError(f"--{usual.name}: {name!r} is not a name of a Debian package", next_step=usual.both())
+    return names
+
+
+def _over(words: Additions, from_file: Additions, file: str, *, alone: bool = False) -> Additions:
+    """Merge a file's additions below packages that were typed, which go first; `alone`: without those.
+
+    So `WITH=torch` takes the stack's torch in place of the file's.
+    """
+    names = {name_of(package) for package in words.packages}
+    dropped = [package for package in from_file.packages if not is_local(package) and name_of(package) in names]
+    typed = [
+        Expected(name=name_of(package), where=file, specifier=str(specifier))
+        for package in dropped
+        if (specifier := Requirement(package).specifier) and not is_stacks(name_of(package))
+    ]
+    rest = msgspec.structs.replace(
+        from_file,
+        packages=tuple(package for package in from_file.packages if package not in dropped),
+        constraints=tuple(
+            constraint
+            for constraint in from_file.constraints
+            if is_local(constraint) or name_of(constraint) not in names
+        ),
+        expected=(
+            *(
+                msgspec.structs.replace(expected, binding=expected.binding and expected.name not in names)
+                for expected in from_file.expected
+            ),
+            *typed,
+        ),
+        hashes={name: hashes for name, hashes in from_file.hashes.items() if name not in names},
+    )
+    return rest if alone else merge_additions(words, rest)
+
+
+def _named(texts: Iterable[str], folder: Path, where: str, within: Within | None = None) -> Additions:
+    """Packages as they were typed. Raises UsageError."""
+    packages, expected = list[str](), list[Expected]()
+    for text in texts:
+        plain, builds = without_build(text, where)
+        packages.append(_package(plain, folder, where, within))
+        expected += builds
+    return Additions(packages=tuple(dict.fromkeys(packages)), expected=tuple(expected))
+
+
+def wanted_packages(additions: Additions) -> tuple[str, ...]:
+    """Packages by name, path and address, with those of the flavour."""
+    return tuple(dict.fromkeys((*additions.packages, *FLAVOURS.get(additions.flavour, ()))))
+
+
+def merge_additions(first: Additions, second: Additions) -> Additions:
+    """Both; name, files, variables of the image and commands are the first's."""
+    return msgspec.structs.replace(
+        first,
+        packages=tuple(dict.fromkeys((*first.packages, *second.packages))),
+        constraints=(*first.constraints, *second.constraints),
+        apt=tuple(dict.fromkeys((*first.apt, *second.apt))),
+        build_apt=tuple(dict.fromkeys((*first.build_apt, *second.build_apt))),
+        build_environment=first.build_environment | second.build_environment,
+        flavour=second.flavour or first.flavour,
+        channels=tuple(dict.fromkeys((*first.channels, *second.channels))),
+        expected=(*first.expected, *second.expected),
+        hashes=first.hashes | second.hashes,
+        notes=(*first.notes, *second.notes),
+    )
+
+
+def recorded(additions: Additions) -> Additions:
+    """As provenance has them: without paths and addresses of this machine, nor what is about a file alone."""
+    names = tuple(name_of(package) if is_local(package) else package for package in additions.packages)
+    return msgspec.structs.replace(additions, packages=names, channels=(), expected=(), hashes={}, notes=())
+
+
+def with_apt(variant: Variant, additions: Additions) -> Variant:
+    """The variant with the Debian packages that the user adds."""
+    packages = tuple(dict.fromkeys((*variant.base.packages, *additions.apt)))
+    return msgspec.structs.replace(variant, base=msgspec.structs.replace(variant.base, packages=packages))
+
+
+def changes(additions: Additions, added: Collection[str]) -> bool:
+    """Return whether they make another image than the stack's; `added`: names of the packages that it does not have."""
+    return bool(added or msgspec.structs.replace(additions, packages=()))
+
+
+def suffix(additions: Additions, added: Collection[str]) -> str:
+    """Return a tag's suffix for them, `-lightning-wandb`; empty for an image with a name of its own.
+
+    `added`: normalised names. What the stack has already, or a marker excludes, is left out.
+    """
+    packages = [package for package in additions.packages if is_local(package) or name_of(package) in added]
+    rest = [*map(name_of, packages), *additions.apt]
+    text = f"-{additions.flavour}" if additions.flavour else ""
+    if additions.name:
+        return text
+    while rest and len(text) + 1 + len(rest[0]) <= LONGEST_SUFFIX:
+        text += f"-{rest.pop(0)}"
+    return f"{text}-and-{len(rest)}-more" if rest else text
+
+
+def name_of(package: str) -> str:
+    """The name to call a package by, normalised: of a path or an address its last part."""
+    if is_local(package):
+        path = package
+        if package.startswith(_GIT):
+            address = git_address(package)
+            path = address.subdirectory or address.url
+        last = path.partition("#")[0].rstrip("/").rpartition("/")[2].removesuffix(".git")
+        return str(canonicalize_name(last.partition("-")[0] if last.endswith(".whl") else last))
+    return str(canonicalize_name(Requirement(package).name))
+
+
+def git_address(package: str) -> GitAddress:
+    """A `git+…` address of `Additions`, in its parts. Raises ValueError for one that `_package` would have refused."""
+    return git_addresses.read(package.removeprefix(_GIT))
+
+
+def is_local(package: str) -> bool:
+    """Return whether a package of `Additions` is a path or a git address, not a requirement."""
+    return package.startswith(("/", _GIT))
+
+
+def read_requirements(path: Path, within: Within | None = None) -> Additions:
+    """Read a file's additions, in any format of `requirement_files`. Raises UsageError with file and line.
+
+    `within`: where all that it names has to be.
+    """
+    return requirement_files.read(path, _package, within)
+
+
+def _words(text: str) -> Iterable[str]:
+    """One requirement, which may have spaces in it, or several packages separated by spaces."""
+    try:
+        Requirement(text)
+    except InvalidRequirement:
+        try:
+            return shlex.split(text)
+        except ValueError as error:
+            raise UsageError(
+                f"--with {text!r} cannot be read: {error}",
+                next_step=f"close the quotation: {setting(with_='lightning wandb').both()}",
+            ) from error
+    return [text]
+
+
+def _package(text: str, folder: Path, where: str, within: Within | None = None) -> str:
+    """A package as `Additions` has it. Raises UsageError."""
+    address = re.sub(rf"^[A-Za-z0-9._-]+\s*@\s*(?={re.escape(_GIT)})", "", text)
+    if address.startswith(_GIT):
+        return _git_package(address, where, within)
+    if text.startswith((".", "/", "~", "file:")) or (text.endswith(".whl") and "@" not in text):
+        return _local(text, folder, where, within)
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        if match := re.fullmatch(r"([\w.-]+(?:\[[^]]*\])?)\s*=\s*(\d[\w.+!*-]*)", text):
+            raise UsageError(
+                f"{where}: {text!r} has one = as conda writes it", next_step=f"write {match[1]}=={match[2]}"
+            ) from error
+        raise UsageError(
+            f"{where}: {text!r} is not a package: {str(error).splitlines()[0]}",
+            next_step="lightning, 'dgl==2.1', './mypkg', './file.whl' or 'git+https://HOST/PATH@COMMIT'",
+        ) from error
+    if counts(requirement, "3.11") is None:
+        raise UsageError(
+            f"{where}: the marker of {requirement.name} cannot be evaluated: {requirement.marker}",
+            cause="`extras` and `dependency_groups` are of lock files (pylock.toml) alone, and versions compare with "
+            "versions.",
+            next_step=f"{requirement.name} without it, or with python_version, sys_platform or platform_machine",
+        )
+    if requirement.url:
+        raise UsageError(
+            f"{where}: {requirement.name} is given by an address, which may have another file tomorrow",
+            next_step="download it and give the wheel: ./file.whl",
+        )
+    return text
+
+
+def _git_package(text: str, where: str, within: Within | None) -> str:
+    """A git address, written again from its parts. Raises UsageError, which repeats nothing that could be pasted."""
+    try:
+        address = git_address(text)
+    except ValueError as error:
+        with_folder = "git+https://HOST/PATH@COMMIT#subdirectory=FOLDER"
+        usual = "git+https://HOST/PATH@COMMIT, git+ssh://git@HOST/PATH, git+file:///PATH"
+        raise UsageError(
+            f"{where}: {printable(text[:200])!r} is not an address that git is given: {error}",
+            next_step=with_folder if "#" in text else usual,
+        ) from error
+    if address.folder and within:  # a repository may be made of another's objects, wherever those are
+        raise within.refused(f"{where}: {address.url} is a repository of this machine, which is not")
+    return f"{_GIT}{address.written}"
+
+
+def _local(text: str, folder: Path, where: str, within: Within | None) -> str:
+    """The wheel or the folder of a project that a path names. Raises UsageError."""
+    path = folder / text.removeprefix("file://")
+    try:
+        path = folder / Path(text.removeprefix("file://")).expanduser()
+        if within:
+            within.check(path, f"{where}: {text} is not")
+        is_wheel = path.suffix == ".whl" and path.is_file()
+        if is_wheel or (path / "pyproject.toml").is_file() or (path / "setup.py").is_file():
+            return str(path.resolve())
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL in it, no such user or a circle of links
+        raise UsageError(
+            f"{where}: {text!r} is not the path of a file here: {error}", next_step="./folder or ./file.whl"
+        ) from error
+    raise UsageError(
+        f"{where}: {text} is neither a wheel nor a folder with a pyproject.toml or a setup.py",
+        next_step=f"ls {shlex.quote(str(path))}",
+    )
+
+
+def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
+    for field, names in (("apt", recipe.apt), ("build_apt", recipe.build_apt)):
+        for name in names:
+            if not _APT.fullmatch(name):
+                yield field, f"{name!r} is not a name of a Debian package"
+    for name in recipe.env:
+        if not _VARIABLE.fullmatch(name):
+            yield "env", f"{name!r} is not a name of a variable"
+    for name, value in recipe.env.items():
+        if _CONTROL.search(value):
+            yield "env", f"{name} has a control character ({value!r}): a variable is one line of text"
+    for name in recipe.files:
+        if posixpath.normpath(name) != name or not name.startswith("/") or name in ("/", "//") or _CONTROL.search(name):
+            yield "files", f"{name!r} is not an absolute path in the image, without . and .. and //"
+        if WHITEOUT in name:
+            yield "files", f"{name!r} is a whiteout: in a layer it removes what is below it, and not a file"
+    for allowance in recipe.allow:
+        if any(_CONTROL.search(text) for text in (allowance.package, allowance.why, allowance.file, allowance.library)):
+            yield "allow", f"a control character in what is allowed of {allowance.package!r}: each is one line of text"
+        if (allowance.package, allowance.file, allowance.library) == ("*", "*", "*"):
+            yield "allow", f"it allows every finding of the check {allowance.check}: name the package"
+    if len(recipe.allow) > allowances.MOST:
+        yield "allow", f"at most {allowances.MOST}"
+    yield from (("env", what) for what in reserved.of_environment(recipe.env))
+    yield from (("build_env", what) for what in build_environment.faults(recipe.build_env))
+    yield from (("files", what) for what in reserved.of_files(recipe.files))
+    if is_recipe_file(recipe.extends):
+        yield "extends", f"{recipe.extends!r} is a file: a recipe of yours extends a stack, such as pyg; `list` has all"
+    if recipe.smoke_minutes < 1:
+        yield "smoke_minutes", "at least 1"
+
+
+def _content(folder: Path, source: str, within: Within | None) -> str:
+    """Read a text file below the recipe's folder: a stranger's recipe must not bring along what else there is.
+
+    Raises UsageError, for a link that leads out of the folder and for what is no file, too.
+    """
+    path = folder / source
+    try:
+        real = path.resolve()
+        if within:
+            within.check(path, f"{source} is not")
+        if real.exists() and not real.is_file():
+            raise UsageError(f"{path} is not a file", next_step="files takes text files beside the recipe")
+        data = bounded(
+            real,  # as it was checked, even if a link changes meanwhile
+            "Data does not belong into an image: every node would pull it.",
+            "bind its folder when the image runs (--bind, --container-mounts)",
+        )
+        return re.sub("\r\n?", "\n", data.decode("utf-8"))
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a circle of links
+        raise UsageError(
+            f"{path} cannot be put into the image: {error}", next_step="files takes text files beside the recipe"
+        ) from error

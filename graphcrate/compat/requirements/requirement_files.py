@@ -1,0 +1,426 @@
+"""Files that say what a project needs, as people have them: pip's format, conda's environments, projects and locks.
+
+Each other format becomes lines of pip's, which one reader takes. Where packages come from is not this room's: what a
+file says of it is kept as it is, with its line.
+"""
+
+import codecs
+import contextlib
+import re
+import shlex
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import msgspec
+from packaging.pylock import is_valid_pylock_path
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion
+
+from graphcrate.compat.facts.packages import is_for_no_image
+from graphcrate.compat.requirements.translated import Translated, is_stacks, is_torchs
+from graphcrate.host.net.connections import host_of, redacted
+from graphcrate.model.command import setting
+from graphcrate.model.errors import UsageError
+from graphcrate.model.recipe import CHANNELS, Additions, Expected, FurtherChannel
+from graphcrate.model.words import joined, printable
+
+LARGEST_FILE = 1 << 20  #: bytes of a file that a recipe brings along, or that says what a project needs
+LARGEST_LOCK = 16 << 20  #: of a lock, which has hashes and addresses of all files for all systems
+#: a package as `Additions` has it, of a text, the folder that paths are relative to, where it is written, and `Within`
+Package = Callable[[str, Path, str, "Within | None"], str]
+#: files that pip reads in other codings than UTF-8 (PowerShell's `pip freeze > requirements.txt` writes UTF-16)
+_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_INDEXES = ("-i", "--index-url", "--extra-index-url", "--pypi-url")
+_LINKS = ("-f", "--find-links")
+#: options that say nothing about an image: wheels and hashes are what a lock is made of
+_IDLE = ("--prefer-binary", "--require-hashes", "--no-deps")
+#: the same, with a value
+_IDLE_WITH_VALUE = ("--only-binary", "--use-feature", "--trusted-host", "--progress-bar", "--timeout", "--retries")
+_OPTION = re.compile(r"(--[a-z-]+)(?:=(.*))?|(-[a-zA-Z])(.*)", re.DOTALL)
+_ADDRESS = re.compile(r"https?://[^\s,\"'<>\\^`{|}\x00-\x1f\x7f]+", re.IGNORECASE)
+_WHEEL = re.compile(r"(?:[A-Za-z0-9._-]+(?:\[[^]]*\])?\s*@\s*)?(https?://\S+\.whl)(?:#\S*)?(?:\s*;.*)?", re.DOTALL)
+_HASH = re.compile(r"\s--hash[= ](\S+)")
+_BUILD_OPTION = re.compile(r"\s(--(?:config-settings?|global-option))[= ]\S+")
+#: options that pip takes behind a package, and passes over
+_BEHIND = re.compile(r"\s+((?:-f|--find-links|-i|--index-url|--extra-index-url|--pypi-url)(?:\s+|=)\S+)")
+#: a package as `pip freeze` writes it that conda built, in a folder of the machine that did (conda-build, conda-forge)
+_OF_CONDA = re.compile(
+    r"([A-Za-z0-9._-]+)\s*@\s*file://\S*(?:/croot/|/feedstock_root/|/conda-bld/|/b/abs_|/tmp/build/)\S*"
+)
+#: what Debian's own `pip freeze` lists, and no index has (Debian bug 871790)
+_OF_DEBIAN = "pkg-resources==0.0.0"
+_EXTRAS = re.compile(r"(.*)\[([\w\s.,-]+)\]", re.DOTALL)
+#: the local part of a version that names with what it is built: cu118, pt20cu118, cpu
+_BUILD = re.compile(r"(?:pt\d+)?(?:cu\d+|cpu|rocm[\d.]+|xpu)")
+_OURS = {host_of(row.root) for row in CHANNELS.values()}
+
+
+class Within(NamedTuple):
+    """The folder of a recipe that may be a stranger's: nothing outside of it is read, or looked at."""
+
+    home: Path  #: without links
+
+    def check(self, path: Path, what: str) -> None:
+        """Raise UsageError for a path out of the folder, by links too; `what`: a sentence that ends with "is not".
+
+        Raises OSError, ValueError or RuntimeError for what is no path.
+        """
+        if not path.resolve().is_relative_to(self.home):
+            raise self.refused(what)
+
+    def refused(self, what: str) -> UsageError:
+        """The error for what is not in the folder."""
+        return UsageError(
+            f"{printable(what)} in the recipe's folder ({printable(str(self.home))})",
+            cause="A recipe of somebody else's could name any file of yours, which the image would have then.",
+            next_step="put it into that folder; or, for a recipe that you have read: "
+            f"{setting(trust_paths=True).both()}",
+        )
+
+
+def read(path: Path, package: Package, within: Within | None = None) -> Additions:
+    """Read a file and those that it refers to. `pyproject.toml[train]` takes an extra with it.
+
+    `within`: where all that they name has to be. Raises UsageError that names file and line.
+    """
+    reader = _Reader(package, within)
+    reader.read(path)
+    return Additions(
+        packages=tuple(reader.packages),
+        constraints=tuple(reader.constraints),
+        channels=tuple(dict.fromkeys(reader.named_channels())),
+        expected=tuple(reader.expected),
+        hashes={name: tuple(hashes) for name, hashes in reader.hashes.items()},
+        notes=tuple(reader.notes),
+    )
+
+
+def without_build(text: str, where: str) -> tuple[str, tuple[Expected, ...]]:
+    """A requirement without the local part that names a CUDA (`torch==2.0.1+cu118`), and that part to be compared."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return text, ()
+    for part in requirement.specifier:
+        public, plus, local = part.version.partition("+")
+        if plus and part.operator in ("==", "===") and _BUILD.fullmatch(local):
+            name = str(canonicalize_name(requirement.name))
+            expected = Expected(name=name, where=where, specifier=f"=={public}", build=local)
+            # pt20cu118: what PyG's page had for a torch and a CUDA, as the stack's is what it has for these
+            is_pages = local.startswith("pt") and is_stacks(name)
+            return text.replace(str(part) if is_pages else f"+{local}", "", 1), (expected,)
+    return text, ()
+
+
+def bounded(path: Path, cause: str, next_step: str, largest: int = LARGEST_FILE) -> bytes:
+    """Read a file, of which no more is read than one may have. Raises OSError, UsageError with these words."""
+    with path.open("rb") as stream:
+        data = stream.read(largest + 1)
+    if len(data) > largest:
+        raise UsageError(f"{path} has more than {largest >> 20} MB", cause=cause, next_step=next_step)
+    return data
+
+
+class _Reader:
+    """A reader of requirements files, with those that they refer to; each is read once."""
+
+    def __init__(self, package: Package, within: Within | None) -> None:
+        self._package, self._within = package, within
+        self.packages = list[str]()
+        self.constraints = list[str]()
+        self.channels = list[FurtherChannel]()
+        self.expected = list[Expected]()
+        self.hashes = dict[str, list[str]]()
+        self.notes = list[str]()
+        self._done = set[tuple[Path, bool]]()
+        self._others = list[str]()  #: packages of the file that is read, whose markers no image fulfils
+        self._of_conda = list[str]()  #: those that are written as folders of a machine of conda's
+
+    def named_channels(self) -> Iterator[FurtherChannel]:
+        """The places, each with the packages that these files name."""
+        texts = (package for package in self.packages if not package.startswith(("/", "git+")))
+        names = tuple(sorted({str(canonicalize_name(Requirement(text).name)) for text in texts}))
+        return (msgspec.structs.replace(channel, names=names) for channel in self.channels)
+
+    def read(self, path: Path, *, constrains: bool = False, chain: tuple[Path, ...] = ()) -> None:
+        """Read a file, which `chain` has led to; `constrains`: it says what may be taken, not what is."""
+        path, extras = _with_extras(path)
+        text = self._text(path, chain)
+        same = path.resolve()
+        if same in chain:
+            raise UsageError(
+                f"{chain[-1]}: it refers to {path}, which leads back to it",
+                cause=f"Files that refer to each other in a circle: {' → '.join(map(str, (*chain, same)))}.",
+                next_step="take out one of these -r or -c",
+            )
+        if (same, constrains) in self._done:
+            return
+        self._done.add((same, constrains))
+        translated = _translated(path, text, extras, lambda beside: self._text(beside, (*chain, same)))
+        for where, line in translated.lines:
+            self._take(line, path, where, constrains, (*chain, same))
+        for where, line in translated.constraints:
+            self._take(line, path, where, True, (*chain, same))
+        self.expected += translated.expected
+        self.notes += translated.notes
+        if self._others:
+            self.notes.append(f"{path}: for other systems, and left out: {joined(dict.fromkeys(self._others))}")
+            self._others.clear()
+        if self._of_conda:
+            names = joined(dict.fromkeys(self._of_conda))
+            self.notes.append(f"{path}: addresses of conda's build machines, taken by name in any version: {names}")
+            self._of_conda.clear()
+        if not (translated.lines or translated.expected or translated.notes):
+            raise UsageError(f"{path} has no packages", next_step="one on each line, such as lightning==2.1")
+
+    def _text(self, path: Path, chain: tuple[Path, ...]) -> str:
+        """Read the file to which the last of `chain` refers. Raises UsageError, for one that is elsewhere too."""
+        if self._within:
+            begin = f"{chain[-1]}: " if chain else ""
+            with contextlib.suppress(OSError, ValueError, RuntimeError):  # which `_text` words
+                self._within.check(path, f"{begin}{path} is not")
+        return _text(path)
+
+    def _take(self, line: str, path: Path, where: str, constrains: bool, chain: tuple[Path, ...]) -> None:
+        if line.startswith("-"):
+            self._options(line, path, where, constrains, chain)
+        elif line == _OF_DEBIAN:
+            self.notes.append(f"{where}: {line} is passed over: Debian's pip freeze lists it, setuptools has it")
+        elif conda := _OF_CONDA.fullmatch(line):
+            self._of_conda.append(conda[1])
+            self._add(conda[1], path, where, constrains)
+        else:
+            self._add(_BEHIND.sub("", line), path, where, constrains)
+            for option in _BEHIND.findall(line):
+                self._options(option, path, where, constrains, chain)
+
+    def _options(self, line: str, path: Path, where: str, constrains: bool, chain: tuple[Path, ...]) -> None:
+        """Take a line of options, of which there may be several."""
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            raise UsageError(f"{where}: {error}", next_step="close the quotation") from error
+        while words:
+            word = words.pop(0)
+            match = _OPTION.fullmatch(word)
+            option = (match[1] or match[3]) if match else word
+            value = (match[2] if match[1] else match[4] or None) if match else None
+            if option in _IDLE and value is None:
+                self.notes.append(f"{where}: {option} is passed over: an image has the files of its lock, with hashes")
+                continue
+            value = value if value is not None else words.pop(0) if words else ""
+            if option in ("-r", "--requirement"):
+                self.read(path.parent / value, constrains=constrains, chain=chain)
+            elif option in ("-c", "--constraint"):
+                self.read(path.parent / value, constrains=True, chain=chain)
+            elif option in ("-e", "--editable"):
+                self._add(value, path, where, constrains)
+            elif option in (*_INDEXES, *_LINKS):
+                self.channels.append(_channel(option, value, path, where, self._within))
+            elif option in _IDLE_WITH_VALUE:
+                self.notes.append(f"{where}: {option} is passed over: it is about pip on one machine")
+            else:
+                _refuse(option, where)
+
+    def _add(self, line: str, path: Path, where: str, constrains: bool) -> None:
+        taken, folder = self.constraints if constrains else self.packages, path.absolute().parent
+        given = _HASH.findall(line)
+        hashes = [value.removeprefix("sha256:") for value in given if value.startswith("sha256:")]
+        if given and not hashes:
+            self.notes.append(f"{where}: its --hash is not compared: it is not a sha256")
+        options = _BUILD_OPTION.findall(line)
+        self.notes += [f"{where}: {option} is passed over (docs/compiling.md)" for option in options]
+        text = _by_address(_BUILD_OPTION.sub("", _HASH.sub("", line)).strip(), where)
+        local, extras = _extras_of_path(text)
+        text, expected = without_build(local, where)
+        if is_for_no_image(text):
+            self._others.append(Requirement(text).name)
+            return
+        if pinned := _torchs_pin(text, where):
+            self.expected.append(pinned)
+            return
+        self.expected += expected
+        package = self._package(text, folder, where, self._within)
+        taken.append(package)
+        self.expected += _binding(package, where)
+        if extras:
+            self._add_extras(Path(package), extras, where)
+        if hashes and not package.startswith(("/", "git+")):
+            self.hashes.setdefault(str(canonicalize_name(Requirement(package).name)), []).extend(hashes)
+
+    def _add_extras(self, project: Path, extras: tuple[str, ...], where: str) -> None:
+        """Add what extras of a project's folder need, as its pyproject.toml says."""
+        from graphcrate.compat.requirements import projects
+
+        path = project / "pyproject.toml"
+        if not path.is_file():
+            raise UsageError(
+                f"{where}: extras are read from a pyproject.toml, and {project} has none",
+                next_step="name what they need, a package on each line",
+            )
+        for place, line in projects.extras(self._text(path, (project,)), str(path), extras):
+            self._take(line, path, place, False, ())
+
+
+def _translated(path: Path, text: str, extras: tuple[str, ...], text_of: Callable[[Path], str]) -> Translated:
+    """Translate a file into pip's lines: by its name, and a list of conda's by its first lines."""
+    from graphcrate.compat.requirements import conda, projects
+
+    name = path.name
+    if name.endswith((".yml", ".yaml")):
+        return conda.environment(text, str(path))
+    if name == "pyproject.toml":
+        return projects.pyproject(text, str(path), extras)
+    if name == "pixi.toml":
+        return projects.pixi_toml(text, str(path), extras)
+    if name == "uv.lock":
+        return projects.uv_lock(text, str(path), extras)
+    if _is_pylock(name):
+        return projects.pylock(text, str(path), extras)
+    if name == "poetry.lock":
+        beside = path.with_name("pyproject.toml")
+        if not beside.is_file():
+            raise UsageError(
+                f"{path} says which versions, and the pyproject.toml beside it of which packages: it is not there",
+                next_step=f"ls {shlex.quote(str(path.parent))}",
+            )
+        return projects.poetry_lock(text, str(path), projects.pyproject(text_of(beside), str(beside), extras))
+    if name.endswith((".toml", ".lock", ".py", ".cfg", ".ipynb", ".json")) or name == "Pipfile":
+        raise UsageError(
+            f"{path} is not a file of requirements",
+            cause="These are read: requirements.txt, environment.yml, pyproject.toml, pixi.toml, "
+            "uv.lock, pylock.toml, poetry.lock.",
+            next_step=f"for a project give its folder: {setting(with_='./folder')}    (or pip freeze > "
+            "requirements.txt)",
+        )
+    if conda.is_list(text):
+        return conda.listed_packages(text, str(path))
+    return Translated(lines=[(f"{path}:{number}", line) for number, line in _logical_lines(text)])
+
+
+def _binding(package: str, where: str) -> Iterator[Expected]:
+    """Yield a requirement's bounds on packages that stacks have, with its line."""
+    if not package.startswith(("/", "git+")):
+        requirement = Requirement(package)
+        if requirement.specifier and is_stacks(requirement.name):
+            name = str(canonicalize_name(requirement.name))
+            yield Expected(name=name, where=where, specifier=str(requirement.specifier), binding=True)
+
+
+def _torchs_pin(text: str, where: str) -> Expected | None:
+    """A pin of one of torch's own libraries, as `pip freeze` writes it: the stack's is taken, and compared with it."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return None
+    if not is_torchs(requirement.name) or not any(part.operator == "==" for part in requirement.specifier):
+        return None
+    return Expected(name=str(canonicalize_name(requirement.name)), where=where, specifier=str(requirement.specifier))
+
+
+def _is_pylock(path: str) -> bool:
+    return is_valid_pylock_path(Path(path))
+
+
+def _with_extras(path: Path) -> tuple[Path, tuple[str, ...]]:
+    """A path and the extras after it: `pyproject.toml[train]`, for which there is no such file."""
+    match = _EXTRAS.fullmatch(str(path))
+    if not match or not (
+        match[1].endswith(("pyproject.toml", "pixi.toml", "uv.lock", "poetry.lock")) or _is_pylock(match[1])
+    ):
+        return path, ()
+    return Path(match[1]), tuple(name.strip() for name in match[2].split(","))
+
+
+def _extras_of_path(text: str) -> tuple[str, tuple[str, ...]]:
+    match = _EXTRAS.fullmatch(text)
+    if match and text.startswith((".", "/", "~")):
+        return match[1], tuple(name.strip() for name in match[2].split(","))
+    return text, ()
+
+
+def _by_address(text: str, where: str) -> str:
+    """A wheel of PyTorch's or PyG's own pages by name and version, which is how the stack has it; else as it is.
+
+    Raises UsageError for a wheel of another address.
+    """
+    match = _WHEEL.fullmatch(text)
+    if not match:
+        return text
+    parts = urllib.parse.urlsplit(match[1])
+    try:
+        name, version, _, _ = parse_wheel_filename(urllib.parse.unquote(parts.path.rpartition("/")[2]))
+    except (InvalidWheelFilename, InvalidVersion):
+        return text
+    if host_of(match[1]) in _OURS:
+        _, marked, marker = text.partition(";")
+        return f"{name}=={version}" + (f" ; {marker.strip()}" if marked else "")
+    raise UsageError(
+        f"{where}: {name} is given by an address, which may have another file tomorrow",
+        next_step="download it and give the wheel: ./file.whl",
+    )
+
+
+def _channel(option: str, value: str, path: Path, where: str, within: Within | None) -> FurtherChannel:
+    """The place that an option names. Raises UsageError; the message has no password."""
+    is_index = option in _INDEXES
+    if "${" in value:
+        raise UsageError(
+            f"{where}: the address has a variable of your environment in it, which is not put there",
+            cause="A file of somebody else would send your passwords to an address of its choice.",
+            next_step="take the line out, and name the index yourself: UV_INDEX=https://… (docs/customize.md)",
+        )
+    if _ADDRESS.fullmatch(value) and host_of(value):
+        return FurtherChannel(kind="index" if is_index else "links", location=value, where=where)
+    try:
+        folder = (path.absolute().parent / Path(value.removeprefix("file://")).expanduser()).resolve()
+        if within:
+            within.check(folder, f"{where}: {value} is not")
+        if value and not is_index and folder.is_dir():
+            return FurtherChannel(kind="folder", location=str(folder), where=where)
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, no such user or a circle of links
+        pass
+    shown = printable(redacted(value) if "//" in value else value)
+    raise UsageError(
+        f"{where}: {option} {shown} is {'not an address' if is_index else 'neither an address nor a folder'}",
+        next_step="https://HOST/simple" if is_index else "https://HOST/page.html or ./folder",
+    )
+
+
+def _refuse(option: str, where: str) -> NoReturn:
+    raise UsageError(
+        f"{where}: {printable(option)} is not taken from a requirements file",
+        cause="Lines may be packages, -r, -c, -e, --index-url, --extra-index-url and --find-links. "
+        "Versions and hashes are the lock's.",
+        next_step="take it out: package==1.0rc1 names a pre-release",
+    )
+
+
+def _text(path: Path) -> str:
+    """Read a text file, up to the size that one may have. Raises UsageError."""
+    try:
+        largest = LARGEST_LOCK if path.suffix == ".lock" or path.name.startswith("pylock.") else LARGEST_FILE
+        data = bounded(path, "", f"head -c 300 {shlex.quote(str(path))}", largest)
+        mark = next((mark for mark in _MARKS if data.startswith(mark)), b"")
+        return data[len(mark) :].decode(_MARKS.get(mark, "utf-8"))
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError, as what is no UTF-8 is
+        raise UsageError(
+            f"{printable(str(path))} cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
+        ) from error
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments, those that end with a backslash joined; with the number of the first."""
+    begun, first = "", 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        first = first or number
+        begun += re.sub(r"(^|\s)#.*$", "", line).lstrip()
+        if begun.endswith("\\"):
+            begun = begun[:-1]
+            continue
+        if begun.strip():
+            yield first, begun.strip()
+        begun, first = "", 0

@@ -1,0 +1,408 @@
+"""The cache folder: content-addressed files, shared by all images and by builds that run at the same time.
+
+Layout below the root (`GRAPHCRATE_CACHE`, else `$XDG_CACHE_HOME/graphcrate`, else `~/.cache/graphcrate`):
+`files/<sha256>/<name>` downloads, `blobs/sha256/<hex>` layers, every other folder one stage's records.
+A path that exists is whole: files are written under a temporary name, synced, then renamed. What a killed run
+left behind is in `tmp/` until the next run finds it unused and removes it.
+"""
+
+import contextlib
+import errno
+import fcntl
+import glob
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, TypeVar
+
+import filelock
+
+from graphcrate.host import settings
+from graphcrate.host.disk import ownership, waiting
+from graphcrate.host.disk.trees import discard, remove_tree
+from graphcrate.model import codec
+from graphcrate.model.command import IMAGE_AGAIN, command
+from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError, IntegrityError, UsageError
+from graphcrate.model.values import is_file_name
+from graphcrate.model.words import bytes_of
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: of runs that are at work; all other folders keep what may be made again
+WORKING_FOLDERS = frozenset({"tmp", "locks"})
+#: large folders → how many names below the root lead to what is removed as a whole
+UNITS = {
+    "uv": 1,
+    **dict.fromkeys(("rootfs", "squashed", "toolkits", "files", "compiled", "unfinished", "built", "trees"), 2),
+    **dict.fromkeys(("bases", "blobs", "bytecode"), 3),
+}
+MOST = "GRAPHCRATE_CACHE_MAX"  #: bytes that the cache may take: 20GB
+_SEAL = b"\ngraphcrate sha256:"  #: between a record and its checksum
+_Record = TypeVar("_Record")
+Say = Callable[[str], None]
+#: what a run does that has a lock, by what the lock's name begins with
+_WORK = {
+    "runs": "frees the cache",
+    "file": "downloads the same file",
+    "layer": "writes the same layer",
+    "rootfs": "unpacks the same image",
+    "base": "makes the same base",
+    "toolkit": "puts the same CUDA toolkit together",
+    "built": "builds the same package from source",
+    "blob": "pulls the same layer",
+    "squashed": "compresses the same layer",
+    "wheelhouse": "compiles",
+    "podman": "builds with podman",
+    "apptainer": "builds with Apptainer",
+}
+#: what to type for more room
+MORE_ROOM = f"see what the cache holds, and free some of it: {command('cache')}"
+CACHE_ELSEWHERE = f"GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}"
+
+
+def silent(_: str) -> None:
+    """Say nothing."""
+
+
+def too_large(path: object) -> DiskFullError:
+    """The error for a file that may not grow any more, though there is room (EFBIG)."""
+    return DiskFullError(
+        f"{path}: File too large",
+        cause="The limit of this shell (ulimit -f) is reached, or the disk's file system has one: FAT32 holds files "
+        "below 4 GB.",
+        next_step="ulimit -f unlimited    in this shell, or a folder on another disk (GRAPHCRATE_CACHE=/path: the "
+        "cache, --output FOLDER: images); then the same command goes on where it stopped",
+    )
+
+
+def default_root(environment: Mapping[str, str]) -> Path:
+    """The cache root that this environment asks for. Raises CacheError where there is no folder for it."""
+    if chosen := environment.get("GRAPHCRATE_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    if shared := environment.get("XDG_CACHE_HOME"):
+        return Path(shared) / "graphcrate"
+    if home := settings.home(environment):
+        return home / ".cache" / "graphcrate"
+    raise CacheError(
+        "there is no folder for the cache: HOME is not set, and this user has no home folder",
+        next_step=f"name one: {CACHE_ELSEWHERE}",
+    )
+
+
+def most_bytes(environment: Mapping[str, str]) -> int | None:
+    """Return the cache's limit in this environment; None without one. Raises UsageError."""
+    if not (given := environment.get(MOST, "")):
+        return None
+    try:
+        return bytes_of(given)
+    except ValueError as error:
+        raise UsageError(
+            f"{MOST} is {given!r}, which is not a number of bytes", next_step=f"export {MOST}=20GB"
+        ) from error
+
+
+class Cache:
+    """A cache rooted at one folder. All methods are safe with several processes at once."""
+
+    _say: Say = staticmethod(silent)  #: in worker processes
+
+    def __init__(self, root: Path, most: int | None = None, say: Say = silent, group: int | None = None) -> None:
+        """`most`: bytes that it may take, for `cleaning`. `say` hears what no command ends by.
+
+        `group`: the number of the group that it is shared with. Raises CacheError when it cannot be created or
+        written, and for one that others may write to.
+        """
+        self._say = say
+        self._lock_mode = 0o644 if group is None else 0o660
+        self.root, self.most, self.began = root, most, settings.now()
+        self.has_grown = False  #: something large was written by this run, or was about to be
+        self._used = set[Path]()
+        try:
+            self._tmp = root / "tmp"
+            self._locks = root / "locks"
+            ownership.make_root(root, group)
+            self._ownership = ownership.checked(root, group, say)
+            if group is not None:  # what one of them makes, others of them go on with
+                os.umask(os.umask(0o022) & ~0o070)
+            for folder in (self._tmp, self._locks):  # which is never removed
+                folder.mkdir(parents=True, exist_ok=True)
+            with self.exclusively("runs"):  # see `alone`: who frees the cache is done, or comes later
+                self.make_folders()
+                remove_abandoned(self._tmp, "run-", self._say)
+                self._closing = contextlib.ExitStack()
+                self._run = self._closing.enter_context(living_folder(self._tmp, "run-", self._say))
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def __getstate__(self) -> dict[str, object]:
+        """For worker processes: they use this run's temporary folder, which lives as long as this process."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_closing", "_say")}
+
+    @property
+    def own(self) -> Path:
+        """This run's temporary folder, which its worker processes share."""
+        return self._run
+
+    def make_folders(self) -> None:
+        """Make the folders that every run expects. While no other run frees the cache."""
+        for folder in (self.root / "files", self.root / "blobs" / "sha256"):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def file(self, sha256: str, name: str) -> Path:
+        """The path of the download with this hash, existing or not."""
+        return self._below("files", sha256, name)
+
+    def has_file(self, sha256: str, name: str, size: int) -> bool:
+        """Return whether that download is there. Its path is its hash, so the size alone is looked at."""
+        path = self.file(sha256, name)
+        try:
+            is_there = path.stat().st_size == size
+        except OSError:
+            return False
+        self.use(path.parent)
+        return is_there
+
+    def use(self, path: Path) -> None:
+        """Note that this run uses a file or folder, so that `cleaning` keeps it longer than unused ones.
+
+        Of a folder its time of change has that, of a file its time of access: when a layer was written counts too.
+        Raises CacheError for one that another user put there.
+        """
+        if path in self._used:
+            return
+        with contextlib.suppress(OSError):  # not there yet
+            status, now = path.lstat(), int(settings.now() * 1e9)
+            self._ownership.require(path, status)
+            self._used.add(path)
+            os.utime(path, ns=(now, now if path.is_dir() else status.st_mtime_ns))
+
+    def blob(self, digest: str) -> Path:
+        """The path of the blob `sha256:<hex>`, existing or not."""
+        return self._below("blobs", "sha256", digest.removeprefix("sha256:"))
+
+    def path(self, *parts: str) -> Path:
+        """A path below the root; parent folders are created. Raises as `_below`."""
+        path = self._below(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if depth := UNITS.get(parts[0]):
+            self.use(self.root.joinpath(*parts[:depth]))
+        return path
+
+    def _below(self, *parts: str) -> Path:
+        """Join names to the root. Raises IntegrityError for one that is no name: hashes and names come from elsewhere.
+
+        `Path.joinpath` takes an absolute path and `..` as what they are, so the file may be any of this user's.
+        """
+        for part in parts:
+            if not is_file_name(part):
+                raise IntegrityError(
+                    f"{part!r} is not a name that a file of the cache may have",
+                    cause="A lock, an index or an image names it as a hash or a file, and it would leave the cache.",
+                )
+        return self.root.joinpath(*parts)
+
+    def write(self, target: Path, data: bytes) -> None:
+        """Write these bytes to `target`, whole or not at all: temporary name in the cache, fsync, rename."""
+        with self.folder() as folder:
+            part = folder / "part"
+            with part.open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            self.adopt(part, target)
+
+    def keep(self, target: Path, data: bytes) -> None:
+        """Write a record with its checksum, for `kept` and `kept_bytes`."""
+        self.write(target, data + _SEAL + hashlib.sha256(data).hexdigest().encode())
+
+    def adopt(self, temporary: Path, target: Path) -> None:
+        """Rename a finished file or folder from this run's temporary folder to its path in the cache.
+
+        A folder that is there already stays (another run was faster) and the temporary one is removed.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if temporary.is_dir():
+            try:
+                temporary.rename(target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                remove_tree(temporary)
+        else:
+            temporary.chmod(0o644)
+            temporary.replace(target)
+
+    @contextlib.contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A temporary folder on the cache's disk, removed at the end if it is still there."""
+        with self.guard():
+            folder = Path(tempfile.mkdtemp(dir=self._run))
+            try:
+                yield folder
+            finally:
+                discard(folder, self._say)
+
+    @contextlib.contextmanager
+    def exclusively(self, name: str) -> Iterator[None]:
+        """Let one process at a time do `name` (a key without slashes); others wait here, and say so.
+
+        What it begins with, of `_WORK`, says what is done.
+        """
+        path = self._locks / f"{name}.lock"
+        lock = filelock.FileLock(path, mode=self._lock_mode)
+
+        def acquired() -> bool:
+            try:
+                lock.acquire(blocking=False)
+            except filelock.Timeout:
+                return False
+            return True
+
+        waiting.until(acquired, path, _WORK.get(name.partition("-")[0], "does the same"))
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other runs from starting. Raises CacheError while one is at work."""
+        with self.exclusively("runs"), self.guard():
+            remove_abandoned(self._tmp, "run-", self._say)
+            if others := [lock for lock in self._tmp.glob("run-*.lock") if lock.stem != self._run.name]:
+                raise CacheError(
+                    f"{len(others)} other run{'s' * (len(others) > 1)} of graphcrate use{'s' * (len(others) == 1)} "
+                    f"the cache {self.root}",
+                    next_step="run the same command again when that has ended",
+                )
+            yield
+
+    def free_bytes(self) -> int:
+        """Room left on the cache's disk for this user."""
+        return shutil.disk_usage(self.root).free
+
+    def require(self, needed: int, purpose: str) -> None:
+        """Raises DiskFullError unless `needed` bytes are free."""
+        self.has_grown = True
+        step = f"{MORE_ROOM}; or put it on another disk: {CACHE_ELSEWHERE}"
+        require_room(self.root, needed, purpose, free=self.free_bytes(), next_step=step)
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Turn operating system errors on the cache's disk into CacheError and DiskFullError."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (*DISK_FULL, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOLCK):
+                raise self._failure(error) from error
+            raise
+
+    def close(self) -> None:
+        """Remove this run's temporary folder."""
+        self._closing.close()
+
+    def _failure(self, error: OSError) -> CacheError | DiskFullError:
+        if error.errno == errno.EFBIG:
+            return too_large(f"a file in {self.root}")
+        if error.errno in DISK_FULL:
+            return DiskFullError(
+                f"the disk that holds {self.root} is full, or this user's quota on it",
+                next_step=f"{MORE_ROOM}; then the same command goes on where it stopped. "
+                f"Or put the cache elsewhere: {CACHE_ELSEWHERE}",
+            )
+        return CacheError(
+            f"the cache folder {self.root} cannot be written: {error.strerror}",
+            cause="Its file server gives out no locks (NFS without lockd)."
+            if error.errno == errno.ENOLCK
+            else "It belongs to another user or is on a read-only file system.",
+            next_step=f"choose a folder of your own: {CACHE_ELSEWHERE}",
+        )
+
+
+def kept_bytes(path: Path) -> bytes | None:
+    """A record that `keep` wrote; None where there is none or it is damaged. One without a checksum comes as it is."""
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    record, seal, checksum = data[: -len(_SEAL) - 64], data[-len(_SEAL) - 64 : -64], data[-64:]
+    if seal != _SEAL:  # of an older version
+        return data
+    return record if hashlib.sha256(record).hexdigest().encode() == checksum else None
+
+
+def kept(path: Path, kind: type[_Record]) -> _Record | None:
+    """The value of a record in JSON; None where there is none, or it is damaged or of another version."""
+    data = kept_bytes(path)
+    try:
+        return None if data is None else codec.decode(data, kind)
+    except UNREADABLE:
+        return None
+
+
+def require_room(
+    folder: Path,
+    needed: int,
+    purpose: object,
+    *,
+    free: int | None = None,
+    next_step: str = "free some room, or name a folder on another disk",
+) -> None:
+    """Raises DiskFullError unless `needed` bytes are free on the disk of `folder`, which need not exist."""
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free if free is None else free
+    if free < needed:
+        raise DiskFullError(
+            f"{purpose} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free under {folder}",
+            next_step=next_step,
+        )
+
+
+@contextlib.contextmanager
+def living_folder(parent: Path, prefix: str, say: Say = silent) -> Iterator[Path]:
+    """A new folder, removed at the end; after kill -9 by `remove_abandoned` of the next run with that prefix.
+
+    `say` hears of one that cannot be removed.
+
+    A locked file beside it tells that its process lives: the kernel frees it with the process, a file server with the
+    machine. The file is there before the folder and as long, so a kill leaves no folder without one.
+    """
+    lock, file = _locked_file(parent, prefix)
+    folder = lock.with_suffix("")
+    with file:
+        try:
+            folder.mkdir(0o700)
+            folder.chmod(0o700)  # without the set-group-ID bit of the folder above, which all below would have
+            yield folder
+        finally:
+            if discard(folder, say):
+                lock.unlink(missing_ok=True)
+
+
+def _locked_file(parent: Path, prefix: str) -> tuple[Path, IO[bytes]]:
+    """A new file that this process has locked; another one if `remove_abandoned` took it before it was."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=prefix, suffix=".lock", dir=parent)
+        file = os.fdopen(handle, "wb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno != errno.ENOSYS:  # no locks on this disk: it cannot be taken for abandoned
+                file.close()
+                Path(name).unlink(missing_ok=True)
+                raise
+        if os.fstat(handle).st_nlink:
+            return Path(name), file
+        file.close()
+
+
+def remove_abandoned(parent: Path, prefix: str, say: Say = silent) -> None:
+    """Remove the folders of killed runs: those whose file is not locked. `say` hears of those that stay."""
+    for lock in parent.glob(f"{glob.escape(prefix)}*.lock"):
+        with contextlib.suppress(OSError), lock.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if discard(lock.with_suffix(""), say):
+                lock.unlink()

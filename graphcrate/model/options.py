@@ -1,0 +1,60 @@
+"""Options of commands that build: one row each, from the field of a request to make's setting.
+
+The command line declares an option with its help (`cli.main`, `cli.options`); all else that is known of it is here.
+"""
+
+from typing import NamedTuple
+
+
+class BuildOption(NamedTuple):
+    """An option by its `name`, and the `field` of `compat.variants.request.BuildRequest` that has its value.
+
+    A field that is as in a request without it is not typed; empty: no request has it. `again`: commands that are
+    printed with it, to ask for the same once more; `make`: targets of the Makefile that have it as a setting.
+    """
+
+    name: str
+    field: str = ""
+    again: tuple[str, ...] = ()
+    make: tuple[str, ...] = ()
+
+
+_BUILT = ("image", "publish")  #: by make: its `publish` builds the image, too
+
+#: in the order in which they are printed
+ROWS = (
+    BuildOption("cuda", "cuda", ("image", "lock", "publish", "render"), _BUILT),
+    BuildOption("platform", "other_platform", ("image", "lock", "publish"), _BUILT),
+    BuildOption("target", "machine.target", ("image", "publish"), _BUILT),
+    BuildOption("gpu", "machine.gpu", ("image", "publish"), _BUILT),
+    BuildOption("driver", "machine.driver", ("image",), _BUILT),
+    BuildOption("channel", "sources.channel", ("image", "lock"), _BUILT),
+    BuildOption("mirror", "sources.shown_mirror", ("image", "lock"), _BUILT),
+    BuildOption("wheels", "sources.wheels", ("image", "lock"), _BUILT),
+    BuildOption("extensions", "sources.extensions", ("image", "lock"), _BUILT),
+    BuildOption("toolkit", "sources.toolkit", ("image", "lock"), _BUILT),
+    BuildOption("pyg-lib", "sources.shown_pyg_lib", ("image", "lock"), _BUILT),
+    BuildOption("engine", "engine", ("image",), ("image",)),
+    BuildOption("flavour", "flavour", ("image",), _BUILT),
+    BuildOption("slim", "slim", ("image",), _BUILT),
+    BuildOption("pack", "packs", ("image",), ("image",)),
+    BuildOption("with", "shown_packages", ("image",), _BUILT),
+    BuildOption("requirements", "requirements", ("image",), _BUILT),
+    BuildOption("apt", "typed_additions.apt", ("image",), _BUILT),
+    BuildOption("build-apt", "typed_additions.build_apt", ("image",), _BUILT),
+    BuildOption("build-env", "typed_additions.build_environment", ("image",), _BUILT),
+    BuildOption("trust-paths", "trust_paths", ("image", "lock", "publish", "render"), _BUILT),
+    BuildOption("locked", "sources.locked", ("image",), _BUILT),
+    BuildOption("without-security", "sources.without_security", ("image", "lock"), _BUILT),
+    BuildOption("output", "output", ("image", "publish")),
+    BuildOption("no-smoke", "suites.skipped", ("image",)),
+    BuildOption("rerun", "suites.rerun", ("image",)),
+    BuildOption("keep-going", "suites.keep_going", ("image",), _BUILT),
+    BuildOption("device", "suites.device", ("image",)),
+    BuildOption("quiet", "", ("image",), _BUILT),
+    BuildOption("plan", make=_BUILT),
+    BuildOption("to", make=("publish",)),
+    BuildOption("key", make=("publish",)),
+    BuildOption("allow-cpu-only", make=("publish",)),
+    BuildOption("allow-emulated", make=("publish",)),
+)

@@ -1,0 +1,8 @@
+"""Sources of files: channels, mirrors and indexes, what they list, and fetching it by hash.
+
+    channels, further ──▶ Source ──index──▶ Link ──offers──▶ Offer
+    locked file ──search──▶ the sources that may have it ──fetch──▶ the cache
+
+`target` says which files fit an image, `metadata` what a release needs, `failures` what sources said that gave nothing;
+`crates` and `pyg_lib` come from elsewhere.
+"""

@@ -1,0 +1,48 @@
+"""Failures of sources that did not give a file, for users and for the rest of a request."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+from graphcrate.host.net.connections import server_of
+from graphcrate.model.errors import NetworkError
+
+
+class Failures:
+    """The reasons why sources did not give files, of one request. Safe from many threads.
+
+    Each source and reason is one line in the log, the others are counted.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+        self.silent: dict[str, NetworkError] = {}  #: servers that are not reached, and why: not asked again
+        self.slow: set[str] = set()  #: those that stopped sending: asked when no other has a file
+        self.reached: set[str] = set()  #: public mirrors that took a connection
+
+    def say(self, source: str, why: str, file: str) -> None:
+        """Note that the search for a file goes on elsewhere."""
+        with self._lock:
+            self._counts[source, why] += 1
+            is_new = self._counts[source, why] == 1
+        if is_new:
+            self._note(f"{source} does not give {file} ({why}): looking elsewhere")
+
+    def sum_up(self) -> None:
+        """Note how many files each source did not give, where that is more than was said."""
+        for (source, why), count in self._counts.items():
+            if count > 1:
+                self._note(f"{source} did not give {count} files ({why}): they came from elsewhere")
+
+
+def reason(error: NetworkError) -> str:
+    """An error in a few words, for a list."""
+    constraint: str = getattr(error, "constraint", "")
+    return constraint or error.what
+
+
+def source_name(url: str) -> str:
+    """Host and port of an address, without user and password; of a path, what to call it."""
+    return "the folder of wheels" if url.startswith(("file:", "/")) else server_of(url)

@@ -1,0 +1,157 @@
+"""From a lock to files in the cache: wheels and sdists, side by side, each checked, from whichever source has it.
+
+A lock names files, not addresses: `resolve.sources.search` says where each is looked for. Unfinished downloads are
+resumed."""
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from graphcrate.compat.facts.crates import Crate
+from graphcrate.host import trace
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.parallel import Advance, StoppedError, parallel
+from graphcrate.model.command import command, setting
+from graphcrate.model.errors import GraphcrateError, IntegrityError, LockedError, NetworkError
+from graphcrate.model.lock import Lock, LockedCrate, LockedPackage
+from graphcrate.model.recipe import Channel
+from graphcrate.model.words import number_of
+from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources.search import FileSearch
+from graphcrate.resolve.sources.storing import UnreadableFileError, is_stored, store
+
+if TYPE_CHECKING:
+    from graphcrate.compat.variants.request import SourceOptions
+    from graphcrate.host.context import Context
+
+_Locked = TypeVar("_Locked", bound=LockedPackage | LockedCrate)
+THREADS = 6
+#: left free on the disk beside the downloads
+MARGIN = 200 << 20
+_LOCK_AGAIN = f"lock again: {command('lock', 'NAME', cuda='VERSION')}"
+
+
+def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: bool = False) -> Mapping[str, Path]:
+    """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
+
+    `compilation`: instead, what only a compile needs, without Debian's packages. What has arrived stays.
+    Raises IntegrityError when every source has other bytes, NetworkError, HostError for a local file that may not be
+    read, DiskFullError, and LockedError for a request of locked files alone when sources answer and none has one.
+    """
+    cache = ctx.cache
+    packages: list[LockedPackage | LockedCrate] = []
+    packages += (*lock.for_compilation(), *lock.crates()) if compilation else lock.installed()
+    if absent := _absent(packages, cache):
+        total = sum(package.file.size for package in absent)
+        cache.require(total + MARGIN, "the download")
+        offers = Offers.of_lock(Sources(request, cache, ctx.environment, ctx.progress.note, ctx.progress), lock)
+        title = f"fetching {number_of(len(absent), 'file')}" + (" to compile with" if compilation else "")
+        with ctx.progress.task(title, total) as task:
+            parallel(
+                lambda package, advance: fetch_one(package, offers, advance),
+                absent,
+                threads=THREADS,
+                advance=task.advance,
+                size=lambda package: package.file.size,
+            )
+        offers.sources.failures.sum_up()
+    return {package.file.sha256: cache.file(package.file.sha256, package.file.name) for package in packages}
+
+
+def missing_packages(lock: Lock, cache: Cache, built: Collection[str] = ()) -> list[LockedPackage]:
+    """The packages whose files the cache lacks, with build wheels, and what compiles those not `built` (sha256s).
+
+    Not crates of Rust: no channel has them.
+    """
+    return _absent([*lock.installed(), *(lock.for_compilation() if lock.compiles(built) else ())], cache)
+
+
+def bytes_to_fetch(lock: Lock, cache: Cache, built: Collection[str] = ()) -> int:
+    """Count the lock's bytes that are not in the cache yet, Debian's packages included. `built` as above."""
+    return sum(file.size for file in lock.files(built).values() if not is_stored(file, cache))
+
+
+def _absent(packages: Sequence[_Locked], cache: Cache) -> list[_Locked]:
+    unique = {package.file.sha256: package for package in packages}
+    return [package for package in unique.values() if not is_stored(package.file, cache)]
+
+
+def fetch_one(package: LockedPackage | LockedCrate, offers: Offers, advance: Advance = lambda _: None) -> None:
+    """Fetch one package's file from the first source that gives its very bytes. Raises as `fetch`."""
+    sources, reported = offers.sources, 0
+    if isinstance(package, LockedPackage) and package.commit:
+        from graphcrate.resolve.sources import pyg_lib
+
+        pyg_lib.bring(package, offers.torch_cuda, sources)
+        advance(package.file.size)
+        return
+
+    def counted(amount: int) -> None:
+        nonlocal reported
+        advance(amount)
+        reported += amount
+
+    if isinstance(package, LockedCrate):
+        from graphcrate.resolve.sources.crates import fetch_crate
+
+        def get(url: str, tries: int) -> None:
+            counted(-reported)
+            store(package.file, url, sources.client, sources.cache, counted, tries)
+
+        fetch_crate(Crate(package.name, package.version, package.file.sha256), sources, get)
+        return
+    search = FileSearch(package, offers, lambda: advance(0), quiet=False)
+    for link, tries in search.links():
+        try:
+            with trace.span(f"fetch {package.file.name}") as span:
+                store(package.file, link.url, sources.client, sources.cache, counted, tries)
+                span.bytes = package.file.size
+            return
+        except (IntegrityError, NetworkError, UnreadableFileError) as error:
+            search.failed(link, error)
+        with contextlib.suppress(StoppedError):
+            counted(-reported)
+    raise _nowhere(search, offers)
+
+
+def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
+    """The error for a file that no source gave."""
+    package, file = search.package, search.package.file
+    where = f"the {package.channel} channel" + (" and no public mirror" if offers.last_resort(package.channel) else "")
+    tried = (
+        "".join(f"\n    {failure}" for failure in dict.fromkeys(search.failures)) or "\n    there is no source to ask"
+    )
+    if search.only_other_bytes:
+        return IntegrityError(
+            f"{file.name}: no source of {where} has the bytes that the lock names{tried}",
+            cause=f"The lock says sha256 {file.sha256}. The file was replaced after locking, or is damaged on its way.",
+            next_step=f"try another source ({setting(mirror='…')}){_other_channel(package)}, or {_LOCK_AGAIN}",
+        )
+    if search.unreadable is not None:
+        return search.unreadable
+    if offers.sources.request.locked and search.answered:
+        return LockedError(
+            f"{file.name} is locked, and no source of {where} gives it{tried}",
+            cause=f"The lock says sha256 {file.sha256}; {setting(locked=True).both()} takes no other file.",
+            next_step=f"try another source ({setting(mirror='…')}), or {_LOCK_AGAIN}",
+        )
+    return NetworkError(
+        f"{file.name} ({file.size / 1e6:.1f} MB): no source of {where} gives it{tried}",
+        next_step=_next_step(search, offers),
+    )
+
+
+def _other_channel(package: LockedPackage | LockedCrate) -> str:
+    """Name the channel that has another build of what PyTorch's own has, whose pages may themselves be wrong."""
+    is_pytorch = isinstance(package, LockedPackage) and package.channel is Channel.PYTORCH
+    return f", or another channel ({setting(channel='pypi')})" if is_pytorch else ""
+
+
+def _next_step(search: FileSearch, offers: Offers) -> str:
+    again = "run the same command again (it goes on where it stopped)"
+    if search.package.channel == Channel.LOCAL:
+        return f"{command('image', '…', wheels='/path')}    (a folder that has it)"
+    if offers.may_have_mirror(search.package.channel):
+        return f"{again}, or name a mirror: {setting(mirror='sjtu')}"
+    return f"{again}, or {_LOCK_AGAIN}" if search.answered else f"check the network of this machine, then {again}"

@@ -1,0 +1,392 @@
+"""Offers of a candidate's channels: the newest fitting wheel, or why there is no such wheel."""
+
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from graphcrate.compat.variants.request import SourceOptions
+from graphcrate.host import arguments, process, settings
+from graphcrate.host.disk.os_errors import MachineError
+from graphcrate.host.progress import Progress
+from graphcrate.model.command import setting
+from graphcrate.model.errors import BuildError, NetworkError
+from graphcrate.model.lock import Lock
+from graphcrate.model.recipe import CHANNELS, Channel
+from graphcrate.resolve.sources import further
+from graphcrate.resolve.sources.channels import (
+    KNOCK,
+    PYTORCH_MIRRORS,
+    Link,
+    SourceKind,
+    address_of,
+    asks_public_mirrors,
+    public_mirrors,
+    sources,
+    user_indexes,
+)
+from graphcrate.resolve.sources.failures import Failures, reason, source_name
+from graphcrate.resolve.sources.storing import locked_file
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+    from graphcrate.host.disk.cache import Cache
+    from graphcrate.host.net.http import Client
+    from graphcrate.resolve.sources.channels import Source, UserIndexes
+    from graphcrate.resolve.sources.index import Listings
+    from graphcrate.resolve.sources.target import WheelTarget
+
+FIXES = {
+    **dict.fromkeys(CHANNELS, f"put the wheels in a folder: {setting(wheels='/path')}"),
+    Channel.PYTORCH: "try a mirror: " + " or ".join(str(setting(mirror=name)) for name in PYTORCH_MIRRORS),
+    Channel.LOCAL: f"name a folder that has a torch wheel: {setting(wheels='/path')}",
+    Channel.PYPI: "check the network and the index that pip and uv are set to",
+}
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A wheel or an sdist that a channel has. `unreachable`: channels that may have a wheel and did not answer."""
+
+    name: str  #: normalised
+    version: str
+    channel: Channel
+    link: "Link"
+    unreachable: tuple[Channel, ...] = ()
+    commit: str = ""  #: of the repository that an sdist was packed of
+    index: str = ""  #: as in LockedPackage
+
+    @property
+    def is_sdist(self) -> bool:
+        return not self.link.name.endswith(".whl")
+
+
+class UnavailableError(NetworkError):
+    """A channel does not have what is needed, in a few words. `unreachable`: no source answered."""
+
+    unreachable: bool = False
+
+
+def unavailable(channel: Channel, reasons: list[str], *, unreachable: bool) -> UnavailableError:
+    """The error for these reasons, one per source."""
+    error = UnavailableError(f"{channel} channel: {'; '.join(dict.fromkeys(reasons))}", next_step=FIXES[channel])
+    error.unreachable = unreachable
+    return error
+
+
+if TYPE_CHECKING:
+    shared_property = functools.cached_property
+else:
+
+    class shared_property(functools.cached_property):  # noqa: N801
+        """A cached property that threads compute once, as Python's own does before 3.12. `lock`: the instance's."""
+
+        def __get__(self, instance: "Sources | None", owner: type | None = None) -> object:
+            if instance is None:
+                return self
+            with instance.lock:
+                return super().__get__(instance, owner)
+
+
+class Sources:
+    """One request's way to all sources, for many threads. Nothing is opened, imported or asked before it is needed.
+
+    `note` gets a line for each source that does not give a locked file while another is left.
+    """
+
+    def __init__(
+        self,
+        request: SourceOptions,
+        cache: "Cache",
+        environment: Mapping[str, str],
+        note: Callable[[str], None] = lambda _: None,
+        progress: "Progress | None" = None,
+    ) -> None:
+        self.request = request
+        self.cache = cache
+        self.environment = environment
+        self.note = note
+        self.progress = progress or Progress()
+        self.failures = Failures(note)
+        self.lock = threading.RLock()
+
+    @shared_property
+    def client(self) -> "Client":
+        """The HTTP client."""
+        from graphcrate.host.net.http import Client
+
+        return Client(self.environment, note=self.note)
+
+    @shared_property
+    def listings(self) -> "Listings":
+        """Pages read so far."""
+        from graphcrate.resolve.sources.index import Listings
+
+        return Listings(self.client)
+
+    @shared_property
+    def user(self) -> "UserIndexes":
+        """The user's own indexes; uv is asked for its default where nothing is set."""
+        user = user_indexes(self.environment)
+        user = user if user.default else user_indexes(self.environment, emitted_indexes(self.environment))
+        if not self.request.further:
+            return user
+        return msgspec.structs.replace(user, further=further.asked(self.request.further, self._known(user)))
+
+    def further_lines(self) -> list[str]:
+        """Return a plan's lines on the channels that a requirements file names."""
+        named = self.request.further
+        return further.lines(named, self._known(self.user)) if named else []
+
+    def _known(self, user: "UserIndexes") -> tuple[str, ...]:
+        """Indexes that have what a requirements file means by them: the user's own, and for the public one those."""
+        return (user.default, *user.extra, *self._public)
+
+    @shared_property
+    def _public(self) -> tuple[str, ...]:
+        """The index that uv takes by itself; none if unknown."""
+        try:
+            return (user_indexes({"PIP_CONFIG_FILE": "/dev/null"}, emitted_indexes({}, "--no-config")).default,)
+        except (MachineError, BuildError):
+            return ()
+
+    @shared_property
+    def has_own_index(self) -> bool:
+        """Return whether packages come from another index than the one that uv takes by itself, or may do so."""
+        if self.user.extra or self.user.further:
+            return True
+        return self.user.default.rstrip("/") not in [public.rstrip("/") for public in self._public]
+
+
+class Offers:
+    """The sources of one candidate: those for `torch` (exact version) built for `torch_cuda`."""
+
+    def __init__(self, sources: Sources, torch: str, torch_cuda: str) -> None:
+        self.sources, self.torch, self.torch_cuda = sources, torch, torch_cuda
+
+    @classmethod
+    def of_lock(cls, sources: Sources, lock: Lock) -> "Offers":
+        """Those for the torch of a lock."""
+        torch = lock.package("torch")
+        return cls(sources, torch.version if torch else "", lock.torch_cuda)
+
+    def of_channel(self, channel: Channel) -> tuple["Source", ...]:
+        """The sources to look in, in order."""
+        return sources(channel, self.torch, self.torch_cuda, self.sources.request, self.sources.user)
+
+    def last_resort(self, channel: Channel) -> tuple["Source", ...]:
+        """Public mirrors to ask for a locked file that no source of its channel gives.
+
+        None for the package index where the user has one: a company's names are not for others.
+        """
+        mirrors = public_mirrors(channel, self.torch, self.torch_cuda)
+        if not mirrors or not asks_public_mirrors(self.sources.environment):
+            return ()
+        if channel == Channel.PYPI and self.sources.has_own_index:
+            return ()
+        asked = self.of_channel(channel)
+        return tuple(source for source in mirrors if source not in asked)
+
+    def may_have_mirror(self, channel: Channel) -> bool:
+        """Return whether a mirror that the user names could give what its sources do not, and was not asked."""
+        return bool(public_mirrors(channel, self.torch, self.torch_cuda)) and not self.last_resort(channel)
+
+    def _asked(self, channel: Channel, project: str) -> Iterator[tuple["Source", tuple["Link", ...] | NetworkError]]:
+        """Yield each source's links to a project (normalised name), or why it does not say, in order."""
+        for source in self.of_channel(channel):
+            if not source.gives(project):
+                continue
+            try:
+                yield source, self.sources.listings.project(source, project)
+            except NetworkError as error:
+                yield source, error
+
+    def listed(self, channel: Channel, project: str) -> Iterator[tuple["Link", ...]]:
+        """Yield the links to a project (normalised name) of each source of a channel that answers, in order."""
+        return (links for _, links in self._asked(channel, project) if not isinstance(links, NetworkError))
+
+    def newest(
+        self, channel: Channel, project: str, target: "WheelTarget", accept: Callable[["Version"], bool], what: str
+    ) -> Offer:
+        """The newest accepted version's best wheel, of the first source with one. Raises UnavailableError."""
+        reasons, unreachable = [], True
+        for source, links in self._asked(channel, project):
+            if isinstance(links, NetworkError):
+                is_absent = getattr(links, "status", None) == 404
+                has_none = f"{source.title} has no project {project} (HTTP 404)"
+                reasons.append(has_none if is_absent and source.kind is SourceKind.INDEX else reason(links))
+                unreachable = unreachable and not is_absent
+                continue
+            unreachable = False
+            if chosen := _newest(links, accept, lambda name: target.rank(name) is not None):
+                version, fitting = chosen
+                ordered = target.ordered(fitting)
+                for link in ordered if channel is not Channel.PYPI else ordered[:1]:
+                    given = self._had(link, channel, project)
+                    if isinstance(given, Link):
+                        return Offer(project, version, channel, given)
+                    reasons.append(f"{source.title} lists {link.name}, which {' and '.join(given)}")
+                continue
+            reasons.append(f"{source.title} {_without_wheel(links, accept, project, what, target.python)}")
+        if not reasons:
+            raise unavailable(channel, ["no folder of wheels is named"], unreachable=False)
+        raise unavailable(channel, reasons, unreachable=unreachable)
+
+    def newest_sdist(
+        self, project: str, accept: Callable[["Version"], bool], unreachable: tuple[Channel, ...]
+    ) -> Offer | None:
+        """The newest accepted version's sdist, of the first package index that has one; else None."""
+        for links in self.listed(Channel.PYPI, project):
+            if chosen := _newest(links, accept, lambda name: not name.endswith(".whl")):
+                return Offer(project, chosen[0], Channel.PYPI, chosen[1][-1], unreachable)
+        return None
+
+    def releases(self, project: str) -> Iterator[Offer]:
+        """All files of a project (normalised name) at the package indexes that were not taken back.
+
+        Of one that an index of a requirements file gives, those that it has: uv takes no others.
+        """
+        from graphcrate.resolve.sources.target import project_and_version
+
+        first = None
+        with contextlib.suppress(NetworkError):
+            first = self.named(project)
+        pages = [self.sources.listings.project(first, project)] if first else self.listed(Channel.PYPI, project)
+        for links in pages:
+            for link in links:
+                if not link.yanked and (known := project_and_version(link.name)):
+                    yield Offer(project, str(known[1]), Channel.PYPI, link, index=first.where if first else "")
+
+    def named(self, project: str) -> "Source | None":
+        """The first server of a requirements file that has a project which that file names; None: no such file does.
+
+        Raises NetworkError where it does not say.
+        """
+        for source in self.sources.user.further:
+            if source.names is not None and source.gives(project):
+                try:
+                    if self.sources.listings.project(source, project):
+                        return source
+                except NetworkError as error:
+                    if getattr(error, "status", None) not in (404, 410):
+                        raise
+        return None
+
+    def elsewhere(self, project: str) -> "Source | None":
+        """A server of a requirements file that has a project which that file does not name."""
+        for source in self.sources.user.further:
+            if not source.gives(project):
+                with contextlib.suppress(NetworkError):
+                    if self.sources.listings.project(source, project):
+                        return source
+        return None
+
+    def unanswered(self, project: str) -> NetworkError | None:
+        """Explain why a package index did not list a project; None where all did, even as missing."""
+        answers = (answer for _, answer in self._asked(Channel.PYPI, project) if isinstance(answer, NetworkError))
+        return next((error for error in answers if getattr(error, "status", None) not in (404, 410)), None)
+
+    def _had(self, link: "Link", channel: Channel, project: str) -> "Link | list[str]":
+        """Return the link with hash and size, from the first server that gives the file; or why none does.
+
+        A page of PyTorch's or PyG's and the files that it lists may be on two servers, of which a site blocks one.
+        Files of the package index are chosen and asked for by uv.
+        """
+        link = self._with_hash(link, channel, project)
+        if channel is Channel.PYPI:
+            return link
+        refused: dict[str, str] = {}
+        for address in self._addresses(link, channel):
+            server = source_name(address)
+            try:
+                placed = msgspec.structs.replace(link, url=address)
+                file = locked_file(placed, self.sources.client, self.sources.cache, self.sources.progress)
+            except NetworkError as error:
+                refused.setdefault(server, f"{server} does not give ({reason(error)})")
+            else:
+                is_stated = bool(link.sha256)
+                return msgspec.structs.replace(placed, sha256=file.sha256, size=file.size, is_hash_stated=is_stated)
+        return [*refused.values()]
+
+    def _addresses(self, link: "Link", channel: Channel) -> Iterator[str]:
+        """Yield where a file may be: what the page says and, of one whose hash is known, where each source keeps it."""
+        yield link.url
+        asked = {link.url, ""}
+        if not link.sha256:
+            return
+        for source in self.of_channel(channel):
+            if (address := address_of(channel, source, link.name)) not in asked:
+                asked.add(address)
+                yield address
+        for source in self.last_resort(channel):
+            address = address_of(channel, source, link.name)
+            if address not in asked and self.sources.client.reaches(address, KNOCK):
+                yield address
+
+    def _with_hash(self, link: "Link", channel: Channel, project: str) -> "Link":
+        """Add the hash that another source states, where this one states none."""
+        if not link.sha256:
+            for links in self.listed(channel, project):
+                for other in links:
+                    if other.name == link.name and other.sha256:
+                        return msgspec.structs.replace(link, sha256=other.sha256)
+        return link
+
+
+def _newest(
+    links: tuple["Link", ...], accept: Callable[["Version"], bool], fits: Callable[[str], bool]
+) -> tuple[str, list["Link"]] | None:
+    """The newest accepted version, a final release where there is one, and its files whose names fit."""
+    from graphcrate.resolve.sources.target import project_and_version
+
+    versions: dict[Version, list[Link]] = {}
+    for link in links:
+        if not link.yanked and fits(link.name) and (known := project_and_version(link.name)) and accept(known[1]):
+            versions.setdefault(known[1], []).append(link)
+    if not versions:
+        return None
+    newest = max([version for version in versions if not version.is_prerelease] or versions)
+    return str(newest), versions[newest]
+
+
+def _without_wheel(
+    links: tuple["Link", ...], accept: Callable[["Version"], bool], project: str, what: str, python: str
+) -> str:
+    """Explain why no wheel that a source lists of a project fits: three cases, each with its own remedy."""
+    if not links:
+        return f"has no project {project}"
+    if not (newest := _newest(links, accept, lambda _: True)):
+        return f"has no {what}"
+    wheels = [link.name for link in newest[1] if link.name.endswith(".whl")]
+    if not wheels:
+        return f"has {what} as source only"
+    tags = sorted({tag for name in wheels for tag in name.removesuffix(".whl").split("-")[-3].split(".")})
+    return f"has wheels of {what}, none for cp{python.replace('.', '')} ({', '.join(tags)})"
+
+
+@functools.lru_cache
+def uv_program() -> str:
+    """Path of uv. Raises MachineError when this environment lacks it."""
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError) as error:
+        raise MachineError(
+            "uv is not installed in graphcrate's environment", next_step="make    (prepares .venv with all it needs)"
+        ) from error
+
+
+def emitted_indexes(environment: Mapping[str, str], *options: str) -> str:
+    """uv's own words on the indexes it would use, with these further options."""
+    begin = (uv_program(), "pip", "compile", "--quiet", "--no-cache", "--no-header", "--emit-index-url")
+    argv = arguments.line(*begin, *options, "--python", sys.executable, "-")
+    # From the root folder: a uv.toml or pyproject.toml where the user happens to stand is not about this.
+    return process.output(
+        argv, environment=settings.select_for_child(environment), cwd=Path("/"), stdin=b"", timeout=60
+    )

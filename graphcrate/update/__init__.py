@@ -1,1 +1,0 @@
-"""What new releases make of facts, recipes and locks: listed, measured, weighed, tried in a copy, and said."""

@@ -1,0 +1,5 @@
+"""Tests of the libraries run in this repository as graphcrate's unit tests do: no process, no further than loopback."""
+
+from tests.unit.conftest import stay_inside
+
+__all__ = ["stay_inside"]

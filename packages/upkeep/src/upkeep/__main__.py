@@ -1,0 +1,17 @@
+"""`python -m upkeep`: any failure from here on, that of loading its own modules too, ends in a sentence."""
+
+from graphcrate.host import defects, streams
+
+
+def main() -> None:
+    """Run the command line."""
+    streams.prepare()
+    with defects.guard():
+        from graphcrate.cli import exit as ending
+        from upkeep.cli import app
+
+        ending.run(app)
+
+
+if __name__ == "__main__":
+    main()

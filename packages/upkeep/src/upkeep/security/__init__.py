@@ -1,0 +1,1 @@
+"""Locks with known vulnerabilities: asked about, renewed within their stack, and said."""

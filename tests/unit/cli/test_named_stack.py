@@ -1,0 +1,73 @@
+"""NAME or FILE means the same for every command: a stack, or a recipe of the user's own, which names its stack."""
+
+import json
+
+import pytest
+
+from graphcrate.assembly import pipeline
+from graphcrate.cli import requests
+from graphcrate.cli.options import Config
+from tests.unit.assembly.test_what_ran import mine  # noqa: F401 (a fixture)
+from tests.unit.house.test_wiring import world  # noqa: F401 (a fixture)
+
+OWN = 'extends = "torch"\ncuda = "cpu"\nenv = { MINE = "1" }\n'
+
+
+@pytest.fixture
+def own(mine):  # noqa: F811
+    """The world with a recipe of the user's own."""
+    (mine.world.root / "mine.toml").write_text(OWN)
+    return mine.world
+
+
+def shelf(world, name, *options):  # noqa: F811
+    return world.typed("publish", name, "--to", "./shelf", "--allow-cpu-only", "--as", "oci-archive", *options)
+
+
+@pytest.mark.parametrize("name", ["mine.toml", "./mine.toml"])
+def test_publish_of_a_recipe_file_builds_it_first(own, name):
+    code, out, err = shelf(own, name)
+    assert (code, out.startswith("shelf/mine-")) == (0, True), err
+    assert [path.name for path in (own.root / "dist/mine").glob("*/lock.json")], "it was built"
+
+
+def test_publish_plan_of_a_file_prints_what_is_built_first(own):
+    code, out, err = shelf(own, "mine.toml", "--plan")
+    assert (code, out.startswith("plan for mine:")) == (0, True), err
+    assert not (own.root / "dist").exists()
+    code, out, err = shelf(own, "other.toml", "--plan")
+    assert (code, out, "other.toml" in err) == (3, "", True), err
+
+
+def test_publish_of_a_stack_ignores_a_folder_of_that_name(world):  # noqa: F811
+    (world.root / "torch").mkdir()
+    code, out, err = shelf(world, "torch", "--cuda", "cpu")
+    assert (code, out.startswith("shelf/torch-1.0-cpu")) == (0, True), err
+    assert "torch is the recipe of that name; ./torch means the folder" in err
+    code, _, err = shelf(world, "./torch")
+    assert (code, "plan for" in err) == (2, False), "a path is an image"
+
+
+@pytest.mark.parametrize("command", ["image", "lock", "publish", "render"])
+def test_every_command_takes_the_configured_mirror_and_the_file_s_stack(own, monkeypatch, command):
+    asked = []
+
+    def stop(request, *_):
+        asked.append(request)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(requests, "config", lambda: Config(mirror="tuna"))
+    for name in ("build_image", "write_lock", "render_own"):
+        monkeypatch.setattr(pipeline, name, stop)
+    arguments = ("--to", "./shelf", "--allow-cpu-only") if command == "publish" else ()
+    own.typed(command, "mine.toml", *arguments)
+    (request,) = asked
+    assert (request.name, request.cuda, str(request.recipe)) == ("torch", "cpu", "mine.toml")
+    assert (request.sources.mirror, request.verb) == ("tuna", command)
+
+
+def test_explain_of_a_file_is_of_its_stack_and_names_the_command_that_builds_it(own):
+    code, out, err = own.typed("explain", "mine.toml")
+    assert (code, "chosen, runs on the CPU: make image RECIPE=mine.toml CUDA=cpu" in out) == (0, True), out + err
+    rows = json.loads(own.typed("explain", "mine.toml", "--json")[1])
+    assert (rows["asked"], rows["rows"][0]["recipe"]) == ("cpu", "torch")

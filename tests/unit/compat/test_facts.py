@@ -1,0 +1,135 @@
+"""GPUs, architectures and drivers: what people call them, and what runs on which."""
+
+import pytest
+
+from graphcrate.compat.facts import facts
+from graphcrate.model.errors import UsageError
+from graphcrate.model.platform import ARM64, DEFAULT, PLATFORMS
+from tests.made import RECIPES
+
+PYG = RECIPES["pyg"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "model", "capability"),
+    [
+        ("v100", "V100", "7.0"),
+        ("Tesla V100-SXM2-32GB", "V100", "7.0"),
+        ("NVIDIA A100-SXM4-80GB", "A100", "8.0"),
+        ("NVIDIA GeForce RTX 3090 Ti", "RTX3090", "8.6"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX_6000_ADA", "8.9"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX_PRO_6000", "12.0"),
+        ("sm_80", "sm_80", "8.0"),
+        ("12.0", "sm_120", "12.0"),
+        ("3090", "RTX3090", "8.6"),
+        ("2080ti", "RTX2080", "7.5"),
+        ("gtx1080", "GTX1080", "6.1"),
+        ("sm89", "sm_89", "8.9"),
+        ("89", "sm_89", "8.9"),
+    ],
+)
+def test_gpu_model_reads_names_of_users_and_nvidia_smi(gpu, model, capability):
+    assert facts.gpu_model(gpu) == facts.gpu_model(model.lower()) == model
+    assert facts.compute_capability(gpu) == facts.compute_capability(model) == capability
+
+
+def test_unknown_or_ambiguous_gpu_is_refused():
+    for words, gpus in (
+        ("unknown GPU", ["sm_99", "99", "4000", "1.2.3", "RTX 6000", "v100 a100", "v100,a1000"]),
+        ("names no GPU", ["", " , "]),
+        ("a GPU of AMD's", ["mi300", "MI250X", "gfx90a", "Radeon RX 7900"]),
+        ("a processor of Huawei's", ["ascend910", "910b", "Ascend 910B3", "昇腾910", "310P"]),
+        ("a processor of Cambricon's", ["MLU370"]),
+        ("a processor of Intel's", ["gaudi2", "Max 1550"]),
+        ("a processor of Google's", ["tpu-v4"]),
+        ("a processor of Apple's", ["M3 Max", "mps"]),
+        ("the nearest are V100", ["v10"]),
+    ):
+        for gpu in gpus:
+            with pytest.raises(UsageError, match=words):
+                facts.architectures_for(gpu)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        *(
+            ("p4d.24xlarge", "A100"),
+            ("g5.xlarge", "A10G"),
+            ("ecs.gn6v-c8g1.2xlarge", "V100"),
+            ("a3-highgpu-8g", "H100"),
+        ),
+        *(("titanx", "TITAN_X"), ("GTX Titan X", "GTX_TITAN_X"), ("NVIDIA TITAN Xp", "TITAN_XP")),
+    ],
+)
+def test_gpu_model_reads_cloud_instances_and_titans(name, model):
+    assert facts.gpu_model(name) == model
+
+
+def test_gpu_list_gives_its_architectures_in_order():
+    assert [facts.gpu_model(model) for model in facts.all_gpus()] == list(facts.all_gpus())
+    assert facts.architectures_for("a100,V100") == ("7.0", "8.0")
+    assert facts.architectures_for("b200, h100,h200,rtx-5090") == ("9.0", "10.0", "12.0")
+
+
+def test_ptx_of_a_family_compiles_for_that_family_only():
+    cases = ("9.0", "10.0", "8.9"), ("9.0a", "9.0", "10.0"), ("10.0f", "10.3", "12.0"), ("10.3f", "10.3", "10.0")
+    for ptx, served, not_served in cases:
+        assert (facts.compiles_for(ptx, served), facts.compiles_for(ptx, not_served)) == (True, False)
+
+
+def runs_on(candidate, capability):
+    return facts.torch_runs_on(candidate.torch, candidate.torch_cuda, capability)
+
+
+def test_machine_code_runs_on_the_same_major_and_newer_minor():
+    first, compatible = PYG.variant("11.8").candidates[:2]
+    assert runs_on(first, "9.0")
+    assert not runs_on(compatible, "9.0")  # it lacks sm_90 …
+    assert runs_on(compatible, "8.9")  # … but sm_86 code runs on 8.9
+    assert runs_on(PYG.variant("cpu").candidates[0], "8.0") is False
+    for variant in PYG.variants:
+        assert None not in [runs_on(candidate, "8.0") for candidate in variant.candidates]
+
+
+def test_default_architectures_cover_all_gpus_of_torch():
+    """A GPU that torch has code for must not meet extensions without any."""
+    for variant in [one for recipe in RECIPES.values() for one in recipe.variants if one.architectures]:
+        sass = [entry.removesuffix("+PTX") for entry in variant.architectures]
+        ptx = [entry.removesuffix("+PTX") for entry in variant.architectures if entry.endswith("+PTX")]
+        for gpu, capability in facts.gpus().items():
+            served = any(runs_on(candidate, capability) for candidate in variant.candidates)
+            if served and facts.numbers(capability) >= (7,):
+                compiled = facts.has_code(sass, capability) or any(facts.compiles_for(one, capability) for one in ptx)
+                assert compiled, (variant.cuda, gpu)
+
+
+def test_sass_runs_on_its_major_family_or_exact_architecture():
+    for row in ("8.0 8.6 7.0", "8.6 8.6 8.0", "9.0a 9.0 9.1", "10.0f 10.3 12.0", "10.0a 10.0 10.3"):
+        sass, runs, not_on = row.split()
+        assert [facts.has_code([sass], runs), facts.has_code([sass], not_on)] == [True, False], row
+
+
+def test_versions_are_ordered_numerically():
+    assert facts.ordered(["GLIBC_2.10", "GLIBC_2.9", "GLIBC_2.2.5"]) == ("GLIBC_2.2.5", "GLIBC_2.9", "GLIBC_2.10")
+    assert facts.ordered(["10.0f", "10.0", "9.0"]) == ("9.0", "10.0", "10.0f")
+    assert [facts.numbers(version) for version in ("3.10.0-1160.el7", "el7")] == [(3, 10), ()]
+
+
+def test_oldest_driver_of_a_cuda_and_newest_cuda_of_a_driver():
+    assert [facts.oldest_driver(cuda) for cuda in ("11.8", "10.2", "99.1")] == ["450.80.02", "440.33", ""]
+    assert [facts.newest_cuda(driver) for driver in ("535.104.05", "300.1")] == ["12.2", ""]
+
+
+def test_torch_builds_of_other_platforms_are_measured_and_their_gpus_named():
+    for platform in PLATFORMS[1:]:
+        for build in facts.builds_for(platform):
+            assert (build.known, bool(build.sm)) == ("measured", True)
+            assert build.source.endswith(f"_{platform.machine}.whl")
+            assert facts.torch_build(build.torch, build.cuda, platform) is build
+    assert facts.torch_build("2.7.1", "12.6", ARM64) is None
+    assert facts.builds_for(DEFAULT) == facts.torch_builds()
+
+
+def test_machines_with_grace_are_arm64_and_a_bare_architecture_may_be_either():
+    assert [facts.host_platform(gpu) for gpu in ("GH200", "GB200", "H100", "sm_90")] == [ARM64, ARM64, DEFAULT, None]

@@ -1,0 +1,1 @@
+"""Tests of `doctor/`, the program for nodes."""

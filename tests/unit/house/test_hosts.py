@@ -1,0 +1,24 @@
+"""The page for firewalls names each host that a build asks by itself."""
+
+import urllib.parse
+
+import pytest
+
+from graphcrate.model.recipe import CHANNELS
+from graphcrate.resolve.sources import channels, crates, further, pyg_lib
+from tests import ROOT
+
+PAGE = (ROOT / "docs" / "hosts.md").read_text(encoding="utf-8")
+ADDRESSES = [
+    *(row.root for row in CHANNELS.values() if row.root),
+    *(address for mirror in channels.MIRRORS.values() for address in (mirror.pytorch, mirror.pypi) if address),
+    *(f"https://{host}" for host in further._OF_STACKS if host.startswith("download")),
+    crates.CRATES_IO,
+    crates.RSPROXY,
+    pyg_lib.GITHUB,
+]
+
+
+@pytest.mark.parametrize("host", sorted({urllib.parse.urlsplit(address).hostname for address in ADDRESSES}))
+def test_host_is_on_the_page(host):
+    assert f"`{host}`" in PAGE

@@ -1,8 +1,0 @@
-#!/bin/sh
-set -eu
-
-# Your working directory is /work inside, and what is written there is yours.
-docker run --rm --gpus 2 --device=/dev/infiniband --ulimit memlock=-1:-1 --env NCCL_IB_HCA=erdma --env NCCL_IB_GID_INDEX=1 --env NCCL_IB_QPS_PER_CONNECTION=8 --env NCCL_MIN_NCHANNELS=16 --env NCCL_NET_PLUGIN=none --shm-size=8g --user "$(id -u):$(id -g)" --env HOME=/tmp \
-    --volume "$PWD:/work" --workdir /work \
-    pyg:2.3.1 \
-    python dna.py

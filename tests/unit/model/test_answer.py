@@ -1,0 +1,42 @@
+"""Results of a command, as text."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.model.answer import Answer, AnswerLine, Section
+
+ENTRIES = (
+    AnswerLine("fail", "glibc", ("fix: another base", "why: it is too old"), "bold red"),
+    AnswerLine("not known", "shell"),
+)
+
+
+def text(answer, width=0):
+    return [line for line, _ in answer.lines(width)]
+
+
+def test_answer_lines_are_in_one_column_with_details_below():
+    answer = Answer(
+        (Section(ENTRIES), Section(()), Section((AnswerLine("torch", "7.0"),), "GPU code")), ("asked",), ("2",)
+    )
+    expected = (
+        "asked\n\nfail       glibc\n           fix: another base\n           why: it is too old\nnot known  shell"
+    )
+    assert "\n".join(text(answer)) == f"{expected}\n\nGPU code\ntorch  7.0\n\n2"
+    assert ("fail       glibc", "bold red") in answer.lines()
+    assert text(Answer((Section(()),), summary=("all is well",))) == ["all is well"]
+
+
+def test_answer_lines_wrap_in_their_column():
+    answer = Answer((Section((AnswerLine("fail", "a b c d e f g h i j k l m n o p q r", ("why: " + "word " * 6,)),)),))
+    first, *rest = text(answer, 36)
+    assert first == "fail  a b c d e f g h i j k l m n o"
+    assert rest == ["      p q r", "      why: word word word word word", "      word"]
+
+
+@given(
+    st.lists(st.builds(AnswerLine, st.text(), st.text(), st.tuples(st.text())), max_size=5), st.sampled_from([0, 80])
+)
+def test_answer_text_has_no_control_characters(entries, width):
+    lines = text(Answer((Section(tuple(entries)),), summary=("\x1b[2J",)), width)
+    assert all(character.isprintable() for line in lines for character in line)

@@ -1,0 +1,9 @@
+#!/bin/sh
+set -eu
+
+# Your working directory is /work inside, and what is written there is yours. The image knows no user of your number, and
+# programs ask for a name: torch.compile up to torch 2.12 ends without one.
+docker run --rm --gpus 2 --device=/dev/infiniband --ulimit memlock=-1:-1 --env NCCL_IB_HCA=erdma --env NCCL_IB_GID_INDEX=1 --env NCCL_IB_QPS_PER_CONNECTION=8 --env NCCL_MIN_NCHANNELS=16 --env NCCL_NET_PLUGIN=none --shm-size=8g --user "$(id -u):$(id -g)" --env HOME=/tmp --env USER="$(id -un)" \
+    --volume "$PWD:/work" --workdir /work \
+    pyg:2.3.1 \
+    python dna.py

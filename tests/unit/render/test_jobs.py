@@ -1,0 +1,290 @@
+"""Jobs as text: compared byte for byte with tests/unit/render/jobs/, and refused where a runtime cannot do it.
+
+`python -m tests.unit.render.test_jobs` writes the files again.
+"""
+
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.compat.variants import recipes, targets
+from graphcrate.compat.variants.targets import NodeFabric
+from graphcrate.model.errors import UsageError
+from graphcrate.model.lock import encode
+from graphcrate.model.report import BuildParameters
+from graphcrate.model.words import visible
+from graphcrate.oci.reference import parse
+from graphcrate.render import jobs
+from graphcrate.render.jobs import Job, Mount
+from tests import ROOT
+from tests.unit import small_layouts, tars
+
+GOLDEN = Path(__file__).parent / "jobs"
+REGISTRY = "registry.example.com/team/pyg:2.3.1-torch2.0.1-cu118-py311"
+ALIYUN = "registry.cn-shanghai.aliyuncs.com/team/glt:0.2.2"
+GLT = "python dist_train.py --master_addr=$MASTER_ADDR --num_nodes=$WORLD_SIZE --node_rank=$RANK"
+
+
+def job(runtime, image, command="python dna.py", **options):
+    return Job(runtime=runtime, name="pyg", image=image, command=command, **options)
+
+
+def in_partition(*arguments, **options):
+    """A job with what targets/ says of its partition."""
+    wanted = job(*arguments, **options)
+    target = targets.load(ROOT / "targets" / f"{wanted.partition}.toml")
+    return jobs.in_partition(wanted, wanted.partition, target.partitions[wanted.partition])
+
+
+def on_fabric(kind, *arguments, interface="", plugin="", **options):
+    """A job on nodes with this network between them."""
+    return jobs.on_fabric(job(*arguments, **options), NodeFabric(kind=kind, interface=interface, plugin=plugin))
+
+
+SAMPLES = {
+    "dgx2.sbatch": in_partition("singularity", "/lustre/img/pyg.sif", partition="dgx2", gpus=2),
+    "dgx2-per-gpu.sbatch": in_partition(
+        "singularity", "/lustre/our images/pyg.sif", "python train.py", partition="dgx2", gpus=4, nodes=2, per_gpu=True,
+        mounts=(Mount("/lustre/data", "/data"),), time="02:00:00", account="acct-gnn",
+    ),
+    "a100.sbatch": in_partition("pyxis", REGISTRY, partition="a100"),
+    "a100-nodes.sbatch": in_partition(
+        "pyxis", REGISTRY, "python train.py --epochs 3", partition="a100", nodes=2, gpus=4, per_gpu=True,
+        mounts=(Mount("/data/ogb", "/data"),),
+    ),
+    "sqsh.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "cd /data && python dna.py", partition="a100", cpus=8),
+    "sqsh-cpu.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", partition="a100", gpus=0, cpus=8),
+    "sqsh-nodes.sbatch": in_partition("pyxis", "/lustre/img/pyg.sqsh", "python train.py", partition="a100", nodes=2),
+    "variable.sbatch": in_partition(
+        "singularity", "/lustre/img/pyg.sif", "OMP_NUM_THREADS=4 python train.py", partition="dgx2"
+    ),
+    "docker.sh": job("docker", "pyg:2.3.1", gpus=2),
+    "docker-per-gpu.sh": job("docker", "pyg:2.3.1", "python train.py", gpus=2, per_gpu=True),
+    "docker-cpu.sh": job("docker", "pyg:2.3.1", gpus=0, mounts=(Mount("/data/ogb", "/data"),)),
+    "dlc.json": job("pai-dlc", ALIYUN, GLT, nodes=2, mounts=(Mount("d-abc", "/mnt/data"),), driver="535.54.03"),
+    "dlc-per-gpu.json": job("pai-dlc", ALIYUN, "python train.py", nodes=2, gpus=4, per_gpu=True, workspace="12345"),
+    "dsw.txt": job("pai-dsw", ALIYUN),
+    "infiniband.sbatch": on_fabric("infiniband", "pyxis", REGISTRY, "python train.py", nodes=2, interface="ib0"),
+    "slingshot.sbatch": on_fabric(
+        "slingshot", "singularity", "/lustre/img/pyg.sif", "python train.py", nodes=2, interface="hsn",
+        plugin="/opt/aws-ofi-nccl",
+    ),
+    "slingshot-pyxis.sbatch": on_fabric(
+        "slingshot", "pyxis", "/lustre/img/pyg.sqsh", "cd /data && python train.py", nodes=2,
+        plugin="/opt/aws-ofi-nccl",
+    ),
+    "erdma.sh": on_fabric("erdma", "docker", "pyg:2.3.1", gpus=2),
+}  # fmt: skip
+
+
+def test_job_texts_equal_their_golden_files():
+    assert {name: jobs.text(sample) for name, sample in SAMPLES.items()} == {
+        path.name: path.read_text() for path in GOLDEN.iterdir()
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "runtime", "image", "options"),
+    [
+        ("infiniband", "pyxis", REGISTRY, {"nodes": 1}),
+        ("infiniband", "singularity", "/img/pyg.sif", {"nodes": 2}),  # Apptainer gives the host's /dev
+        ("erdma", "pai-dlc", ALIYUN, {"nodes": 2}),  # PAI sets its own
+        ("ethernet", "pyxis", REGISTRY, {"nodes": 2}),
+        ("ethernet", "docker", "pyg:1", {}),
+    ],
+)
+def test_job_that_needs_nothing_for_its_network_is_as_without_one(kind, runtime, image, options):
+    assert jobs.text(on_fabric(kind, runtime, image, **options)) == jobs.text(job(runtime, image, **options))
+
+
+def test_pai_image_is_pulled_from_the_vpc_address():
+    for name in ("registry", "acme-registry", "crpi-a1"):
+        place = f"cn-beijing.{'personal.' * name.startswith('crpi')}cr.aliyuncs.com/a:1"
+        assert jobs.pai_image(f"{name}.{place}") == f"{name}-vpc.{place}"
+    for same in ("registry-vpc.cn-beijing.cr.aliyuncs.com/a:1", "registry.example.com/a/b:1", "graphlearn/glt:1.0.0"):
+        assert jobs.pai_image(same) == same
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (job("docker", "pyg:1", nodes=2), "no --nodes"),
+        (job("docker", "pyg:1", partition="a100"), "no --partition"),
+        (job("pai-dsw", ALIYUN, nodes=2), "no --nodes"),
+        (job("pai-dlc", ALIYUN, time="60"), "no --time"),
+        (job("pai-dlc", ALIYUN, gpus=3), "1, 4"),
+        (job("pai-dlc", ALIYUN, "train.sh", per_gpu=True), "python"),
+        (job("pyxis", REGISTRY, driver="535.54.03"), "no --driver"),
+        (job("singularity", "/a.sif", partition="a b"), "--partition 'a b'"),
+        (job("singularity", "/a.sif", time="soon"), "--time"),
+        (job("singularity", "/a.sif", "python a.py\nrm -r b"), "one line"),
+        (job("singularity", "/a.sif", nodes=0), "at least one node"),
+    ],
+)
+def test_job_option_that_the_runtime_lacks_is_refused(wanted, message):
+    with pytest.raises(UsageError, match=message):
+        jobs.text(wanted)
+    assert jobs.text(msgspec.structs.replace(SAMPLES["dlc.json"], gpus=3, instance="ecs.own")).count("ecs.own") == 1
+
+
+def test_job_resources_follow_the_partition_of_the_target(typed, context):
+    with pytest.raises(UsageError, match="a node of dgx2 has 16 GPUs, not 17"):
+        in_partition("singularity", "/a.sif", partition="dgx2", gpus=17)
+    assert in_partition("singularity", "/a.sif", partition="dgx2", gpus=16).gpus == 16
+    described = "gpus = ['H100']\n[partitions.gpu]\ncores_per_gpu = 12\n"
+    (context.root / "targets").mkdir()
+    for name, cores in (("targets/ours.toml", "12"), ("mine.toml", "3")):
+        (context.root / name).write_text(described.replace("12", cores))
+    asked = ("job", "/a.sif", "--runtime", "singularity", "--command", "python a.py", "--gpus", "2")
+    assert "--cpus-per-task=24" in typed(*asked, "--partition", "gpu")[1]
+    assert "--cpus-per-task=6" in typed(*asked, "--partition", "gpu", "--target", "mine.toml")[1]
+    _, out, err = typed(*asked, "--target", "mine.toml")
+    assert ("--partition=gpu\n" in out, "--cpus-per-task=6" in out, err) == (True, True, ""), "its only partition"
+    _, out, err = typed(*asked, "--partition", "other")
+    assert ("cpus-per-task" in out, "--cpus N asks for N for each GPU" in err) == (False, True)
+
+
+@pytest.mark.parametrize("command", ["OMP_NUM_THREADS=4 python train.py", " _A=1 B=2 python train.py", "A= train"])
+@pytest.mark.parametrize("sample", ["dgx2.sbatch", "a100.sbatch", "a100-nodes.sbatch", "docker.sh"])
+def test_job_command_with_a_leading_variable_runs_in_sh(sample, command):
+    """A runtime would look for a program of that name."""
+    text = jobs.text(msgspec.structs.replace(SAMPLES[sample], command=command))
+    assert f"sh -c {shlex.quote(command)}\n" in text.replace(" & step=$!\n", "\n")
+    assert "sh -c 'python" not in jobs.text(msgspec.structs.replace(SAMPLES[sample], command="python train.py --lr=3"))
+
+
+@given(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), min_size=1).map(visible).filter(str.strip))
+def test_job_command_with_shell_syntax_is_quoted_for_sh(command):
+    text = jobs.text(job("docker", "pyg:1", command))
+    if f"sh -c {shlex.quote(command)}\n" not in text:
+        assert not set(command) & set(";&|<>$`()")
+        assert text.endswith(f"    {command}\n")
+
+
+@given(st.text("abc \"'$`\\;&/", min_size=1, max_size=20))
+def test_job_image_path_is_quoted_as_one_word(name):
+    path = f"/images/{name}.sif"
+    line = next(line for line in jobs.text(job("singularity", path)).splitlines() if line.startswith("image="))
+    assert shlex.split(line) == [f"image={path}"]
+
+
+REACHED = [
+    ("pyg:1", "singularity", "{output}/pyg/1/pyg.sif"),
+    ("pyg.sqsh", "pyxis", "./pyg.sqsh"),
+    ("../images/pyg.sqsh", "pyxis", "../images/pyg.sqsh"),
+    ("/lustre/pyg.sqsh", "pyxis", "/lustre/pyg.sqsh"),
+    ("pyg.sif", "singularity", "pyg.sif"),
+    ("/lustre/pytorch-19.10-py3.simg", "singularity", "/lustre/pytorch-19.10-py3.simg"),
+    ("docker://registry.example.com/a/pyg:1", "pyxis", "registry.example.com/a/pyg:1"),
+]
+OUT_OF_REACH = [
+    ("pyg:2", "singularity", "--to sif"),
+    ("pyg:3", "pyxis", "names no registry"),
+    ("torch:2.0.1-cu118", "pai-dsw", "names no registry"),
+    ("pyg.sif", "docker", "docker opens images on a registry, and not pyg.sif"),
+    ("pyg.sqsh", "singularity", "opens .sif"),
+    ("pyg.sif", "pyxis", "opens .sqsh"),
+    ("registry.example.com/a/b:1", "singularity", "needs a file"),
+    ("Not A Name", "docker", "not an image reference"),
+]
+
+
+@pytest.mark.parametrize(("ref", "runtime", "expected"), REACHED + OUT_OF_REACH)
+def test_find_image_gives_the_file_of_the_runtime_or_is_refused(ref, runtime, expected, tmp_path):
+    for tag in "12":
+        (tmp_path / "pyg" / tag).mkdir(parents=True)
+    (tmp_path / "pyg" / "1" / "pyg.sif").touch()
+    if (ref, runtime, expected) in REACHED:
+        assert jobs.find_image(ref, runtime, tmp_path) == expected.format(output=tmp_path)
+    else:
+        with pytest.raises(UsageError, match=expected):
+            jobs.find_image(ref, runtime, tmp_path)
+
+
+def test_job_paths_with_spaces_are_refused_by_pyxis_mounts_only(typed):
+    code, out, err = typed("job", "./my pyg.sqsh", "--runtime", "pyxis", "--command", "python a.py", "--cpus", "2")
+    assert (code, "#SBATCH --job-name=my-pyg\n" in out, "image='./my pyg.sqsh'\n" in out) == (0, True, True), err
+    for runtime, image in (("singularity", "./a.sif"), ("docker", "pyg:1"), ("pyxis", "./a.sqsh")):
+        code, out, err = typed("job", image, "--runtime", runtime, "--command", "ls", "--mount", "/my data:/data")
+        assert code == (2 if runtime == "pyxis" else 0), err
+        assert ("cannot mount '/my data': there is a space in its path" in err) == (runtime == "pyxis")
+        assert ("'/my data:/data'" in out) == (runtime != "pyxis")
+    assert [bool(jobs.mountable(path)) for path in ("/a b", "/a,b", "/a:b", "/a-b")] == [True, True, True, False]
+
+
+def test_read_mount_takes_source_and_target():
+    assert jobs.read_mount("/a:/b") == Mount("/a", "/b")
+    for wrong in ("/a", "/a:b", ":/b", "/a:/b:ro", "/a,b:/c"):
+        with pytest.raises(UsageError, match="SOURCE:TARGET"):
+            jobs.read_mount(wrong)
+
+
+def test_image_and_job_names_follow_the_reference():
+    assert jobs.image_name("registry.example.com:5000/team/pyg:1@sha256:00") == "pyg"
+    assert jobs.image_name("/lustre/pyg.sif") == "pyg"
+    assert [jobs.job_name(ref) for ref in ("./my pyg.sqsh", "/lustre/pyg.sif", "./ .sif")] == ["my-pyg", "pyg", "job"]
+    for name, runtime in {"apptainer": "singularity", "enroot": "pyxis", "podman": "docker"}.items():
+        assert jobs.read_runtime(name) == runtime
+
+
+STACKS = [recipes.load(path) for path in sorted((ROOT / "recipes").glob("*.toml"))]
+
+
+@pytest.mark.parametrize(
+    ("ref", "program"),
+    [
+        ("torch:2", "torch_check.py"),
+        ("pyg:2", "dna.py"),
+        ("registry.example.com/team/pyg:2.3.1", "dna.py"),
+        ("/lustre/pyg-cu118.sif", "dna.py"),
+        ("/lustre/torch_2.0.1.sif", "torch_check.py"),
+        ("torchrec-lab:1", ""),
+        ("pygmalion:1", ""),
+        ("torch-lab:1", ""),
+        ("mine:1", ""),
+    ],
+)
+def test_default_command_is_that_of_the_stack_or_refused(ref, program, tmp_path):
+    if program:
+        assert jobs.default_command(ref, tmp_path, STACKS) == f"python /opt/graphcrate/examples/{program}"
+    else:
+        with pytest.raises(UsageError, match="what shall run in"):
+            jobs.default_command(ref, tmp_path, STACKS)
+
+
+@pytest.mark.parametrize("ref", ["torchrec-lab:1", "{output}/torchrec-lab/1/torchrec-lab.sif"])
+def test_default_command_of_an_own_image_is_that_of_its_stack(ref, tmp_path):
+    folder = tmp_path / "torchrec-lab" / "1"
+    layout = small_layouts.layout(folder, [tars.file("a")], tag="1")
+    asked = BuildParameters(recipe="pyg", variant="11.8")
+    report = small_layouts.report(layout, name="torchrec-lab", asked=asked)
+    (folder / "report.json").write_bytes(encode(report))
+    assert jobs.default_command(ref.format(output=tmp_path), tmp_path, STACKS).endswith("/dna.py")
+
+
+def test_stack_programs_are_files_in_examples():
+    assert [stack.name for stack in STACKS if not (ROOT / "examples" / (stack.program or "none")).is_file()] == []
+
+
+def test_pulling_gives_the_commands_for_each_runtime():
+    inside = parse("registry-vpc.example:5000/team/pyg:1.0")
+    told = jobs.pulling(parse("registry.example:5000/team/pyg:1.0"), "pyg", inside=inside)
+    assert told["docker"] == "docker run --gpus all --rm -it registry.example:5000/team/pyg:1.0"
+    assert told["singularity"] == "singularity pull pyg.sif docker://registry.example:5000/team/pyg:1.0"
+    assert told["srun"].startswith("srun --container-image='registry.example:5000#team/pyg:1.0' python /opt/")
+    assert told["enroot"] == "enroot import --output pyg.sqsh 'docker://registry.example:5000#team/pyg:1.0'"
+    assert told["pai"] == str(inside)
+    assert "pai" not in jobs.pulling(parse("registry.example/pyg:1"), "pyg")
+    plain = jobs.pulling(parse("10.0.0.5:5000/pyg:1"), "pyg", plain_http=True)
+    assert plain["singularity"].startswith("singularity pull --no-https pyg.sif")
+    assert plain["enroot"].startswith("ENROOT_ALLOW_HTTP=yes enroot import")
+    assert '"insecure-registries": ["10.0.0.5:5000"]' in plain["docker"]
+
+
+if __name__ == "__main__":
+    for file, sample in SAMPLES.items():
+        (GOLDEN / file).write_text(jobs.text(sample))
