@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import program
-from tests.engines.workplace import finish, until
+from tests.engines.workplace import below, finish, until
 from tests.pyxis import make_site
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("slurm", "apptainer build")]
@@ -159,7 +159,7 @@ def test_a_matrix_is_interrupted_and_goes_on(place, slurm, small_sif, scratch):
 
 def reports(folder):
     """The time of each report."""
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("trial.json")}
+    return {path: path.stat().st_mtime_ns for path in below(folder) if path.name == "trial.json"}
 
 
 NO_TOOLS = {"tools": False, "image": {"NVIDIA_VISIBLE_DEVICES": "all"}}

@@ -59,10 +59,18 @@ def call(*command, environment=None, folder=None, code=0, timeout=900):
 def until(condition, seconds=120, process=None):
     """Wait for something that must come about within so many seconds, and while a process runs that is to do it."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not _is_true(condition):
         assert process is None or process.poll() is None, "the process ended before"
         assert time.monotonic() < deadline, f"it did not come about within {seconds} s"
         time.sleep(0.05)
+
+
+def _is_true(condition):
+    """Return what a condition says; an entry that goes while its folder is read means "not yet"."""
+    try:
+        return condition()
+    except FileNotFoundError:
+        return False
 
 
 def is_running(pid):
@@ -80,6 +88,12 @@ def running(*words):
             if path.read_text(errors="replace").split("\0")[: len(words)] == [str(word) for word in words]:
                 found.append(int(path.parent.name))
     return found
+
+
+def below(folder):
+    """Yield what is below a folder; what another process removes meanwhile is passed over (`rglob` raises for it)."""
+    for inner, folders, files in os.walk(folder):
+        yield from (Path(inner, name) for name in (*folders, *files))
 
 
 def tree(root):
@@ -175,7 +189,8 @@ class Workplace:
         Another worker's command may use the same cache now: what it holds is not left.
         """
         places = [path for path in (self.cache / "tmp").glob("*") if not is_held(path)]
-        found = [*places, *(inner for path in places for inner in path.rglob("*")), *(self.folder / "dist").rglob(".*")]
+        hidden = (path for path in below(self.folder / "dist") if path.name.startswith("."))
+        found = [*places, *(inner for path in places for inner in below(path)), *hidden]
         return [path for path in found if path.is_file() and path.suffix != ".lock"]
 
 

@@ -19,7 +19,7 @@ from graphcrate.host.disk.cache import (
 )
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.model.errors import CacheError, DiskFullError, IntegrityError
-from tests.engines.workplace import Workplace
+from tests.engines.workplace import Workplace, below, until
 from tests.made import refused
 
 
@@ -144,6 +144,25 @@ def test_leftovers_of_the_tests_are_files_of_ended_commands_not_of_running_ones(
         (killed / "half").touch()
         killed.with_name("run-killed.lock").touch()
         assert place.leftovers() == [killed / "half"]
+
+
+def test_entries_that_go_while_the_tests_walk_a_folder_end_no_walk(tmp_path):
+    """`Path.rglob` raises for a folder that another process removed between its listing and its reading."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    walked = below(tmp_path)
+    seen = {next(walked).name}
+    for path in tmp_path.iterdir():
+        path.rmdir()
+    assert seen | {path.name for path in walked} == {"a", "b", "c"}
+    once = iter((FileNotFoundError("it went"), 1))
+    until(lambda: raised(next(once)))
+
+
+def raised(result):
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def test_cache_adopt_keeps_the_folder_of_the_first_run(cache):
