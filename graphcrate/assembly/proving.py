@@ -102,7 +102,8 @@ def may_be_on_top(lock: Lock, additions: Additions) -> bool:
 
     If so the stack's image is built and tested first; `credit.objection` judges by the layers.
     """
-    return not (lock.additions.moved or additions.apt or additions.environment or additions.files)
+    changed = additions.environment or additions.files or additions.directories
+    return not (lock.additions.moved or additions.apt or changed)
 
 
 @trace.span("draw its page")

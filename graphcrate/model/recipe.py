@@ -165,6 +165,11 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     build_environment: dict[str, str] = {}  #: variables that sources are compiled with
     environment: dict[str, str] = {}
     files: dict[str, str] = {}  #: absolute path in the image → content
+    programs: tuple[str, ...] = ()  #: those of them that may be run
+    directories: dict[str, int] = {}  #: folders of the image → permissions
+    workdir: str = ""  #: the folder that programs start in; empty: /
+    command: tuple[str, ...] = ()  #: what the image starts; empty: a shell
+    labels: dict[str, str] = {}
     smoke: tuple[str, ...] = ()  #: shell commands that must succeed inside the image
     smoke_minutes: int = 10  #: the limit of each
     allow: tuple[Allowance, ...] = ()  #: findings of the audit that do not fail the image
@@ -184,6 +189,10 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             or self.build_environment
             or self.environment
             or self.files
+            or self.directories
+            or self.workdir
+            or self.command
+            or self.labels
             or self.smoke
             or self.allow
             or self.name

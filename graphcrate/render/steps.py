@@ -106,14 +106,15 @@ def added_files(plan: Plan) -> str:
     if not files:
         return ""
     folders = sorted({file.path.rpartition("/")[0] for file in files} - {""})
-    return f"# Files of one's own.\n#: SC2016\nmkdir -p {' '.join(map(shlex.quote, folders))}\n{_planned(files)}"
+    parents = f"mkdir -p {' '.join(map(shlex.quote, folders))}\n" if folders else ""
+    return f"# Files of one's own.\n#: SC2016\n{parents}{_planned(files)}"
 
 
 def _planned(files: list[PlannedFile]) -> str:
     """Write planned files with the shell."""
     folders = [file.path for file in files if file.folder]
     deepest = [path for path in folders if not any(f"{path}/" in other for other in folders)]
-    commands = [" ".join(["mkdir -p", *deepest])] if folders else []
+    commands = [" ".join(["mkdir -p", *map(shlex.quote, deepest)])] if folders else []
     for file in files:
         if file.link:
             commands.append(f"ln -s {file.link} {file.path}")

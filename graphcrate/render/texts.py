@@ -1,12 +1,13 @@
 """The texts of a plan: a Dockerfile, a definition, requirements, a page for people."""
 
+import shlex
 from collections.abc import Iterable
 
 import msgspec
 
 import graphcrate.render.steps as steps
 from graphcrate.compat.facts import back_ends, build_environment, compilers, libraries
-from graphcrate.compat.plan.planning import EXAMPLES
+from graphcrate.compat.plan.planning import EXAMPLES, SHELL
 from graphcrate.compat.variants.rules import fallback_code
 from graphcrate.model.lock import DebianSource, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
@@ -61,6 +62,7 @@ def definition(plan: Plan, *, bootstrap: str = "docker", base: str = "") -> str:
         "toolkit_stays": steps.toolkit_stays(plan),
         "final": steps.base(plan, environment=False),
         "check": f"import {', '.join(modules)}; print({', '.join(f'{name}.__version__' for name in modules)})",
+        "command": "" if plan.config.command == SHELL else shlex.join(plan.config.command),
         "description": [
             *wrapped(words[0], 80),
             f"Run a program in it: singularity run --nv {plan.name}.sif python train.py",

@@ -33,6 +33,7 @@ _ALWAYS_THERE = ("apt", "passwd")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAMS = "/opt/graphcrate"  #: what ships in the image: examples/ to copy, suites/ that prove it
 EXAMPLES = f"{PROGRAMS}/examples"
+SHELL = ("/bin/bash",)  #: the command of an image for which nothing says another
 EXAMPLES_TITLE, ADDED_FILES_TITLE = "examples", "added files"  #: of the steps that write them
 
 _CUDA = ("nvidia-", "cuda-", "triton", "pytorch-triton")
@@ -136,8 +137,7 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions, slim: Slim | N
     layers = _own_layers(packages, large, "added packages")
     more: list[Step] = [steps.WheelsStep(title=title, python=lock.python, packages=ones) for title, ones in layers]
     more += [step for step in compile_steps(lock) if step.title == ADDED_SOURCES]
-    if additions.files:
-        files = tuple(steps.PlannedFile(path=path, content=text) for path, text in sorted(additions.files.items()))
+    if files := tuple(_added_files(additions)):
         more.append(steps.FilesStep(title=ADDED_FILES_TITLE, files=files))
     more = [*_cut_wheels(more, slim)]
     name, tag = additions.name or plan.name, plan.tag + own.suffix(additions, names)
@@ -147,11 +147,22 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions, slim: Slim | N
         plan.config,
         environment=plan.config.environment
         | reserved.with_own_path(additions.environment, plan.config.environment["PATH"]),
-        labels=plan.config.labels | labels,
+        labels=plan.config.labels | additions.labels | labels,
+        command=additions.command or plan.config.command,
+        working_folder=additions.workdir or plan.config.working_folder,
     )
     return msgspec.structs.replace(
         plan, name=name, tag=tag, steps=(*plan.steps[:-1], *more, config), aliases=(), added=names
     )
+
+
+def _added_files(additions: Additions) -> Iterator[steps.PlannedFile]:
+    """The user's own folders, with that which programs start in, and files."""
+    folders = {additions.workdir: 0o755} if additions.workdir else {}
+    for path, mode in sorted((folders | additions.directories).items()):
+        yield steps.PlannedFile(path=path, folder=True, mode=mode)
+    for path, text in sorted(additions.files.items()):
+        yield steps.PlannedFile(path=path, content=text, mode=0o755 if path in additions.programs else 0o644)
 
 
 def short_name(plan: Plan, candidate: Candidate) -> str:
@@ -274,7 +285,7 @@ def _plan(
     config = steps.ConfigStep(
         environment=_environment(stack, lock.compilation if lock and devel else None),
         labels=_labels(name, stack, tag, lock, installs, licences.of_lock(lock, devel=devel) if lock else ""),
-        command=("/bin/bash",),
+        command=SHELL,
     )
     return Plan(
         name=name,

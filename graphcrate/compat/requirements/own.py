@@ -9,7 +9,6 @@ A recipe of one's own names the stack that it extends and what comes on top:
     smoke = ["python /opt/mine/train.py --epochs 1"]
 """
 
-import posixpath
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -22,8 +21,8 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.compat.facts import allowances, build_environment, reserved
 from graphcrate.compat.facts.packages import counts
-from graphcrate.compat.requirements import requirement_files
-from graphcrate.compat.requirements.requirement_files import Within, bounded, without_build
+from graphcrate.compat.requirements import own_files, requirement_files
+from graphcrate.compat.requirements.requirement_files import Within, without_build
 from graphcrate.compat.requirements.translated import is_stacks
 from graphcrate.model import git_address as git_addresses
 from graphcrate.model import toml
@@ -38,7 +37,6 @@ from graphcrate.model.words import printable
 FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
 LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 in all
 _GIT = "git+"
-WHITEOUT = "/.wh."  #: begins a name that removes another (OCI image-spec, layers)
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -54,12 +52,22 @@ class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     extends: Annotated[str, _about("The stack, such as pyg; `list` has all.")]
     cuda: Annotated[str, _about('CUDA version, or "cpu"; else as for the stack.')] = ""
     pip: Annotated[tuple[str, ...], _about("Packages: PEP 508, ./folder, ./file.whl, git+https://…@COMMIT.")] = ()
-    requirements: Annotated[str, _about("More: requirements.txt, environment.yml, pyproject.toml, uv.lock.")] = ""
+    requirements: Annotated[
+        str | tuple[str, ...],
+        _about("More: requirements.txt, environment.yml, pyproject.toml, uv.lock; one, or a list."),
+    ] = ""
     apt: Annotated[tuple[str, ...], _about("Debian packages.")] = ()
     build_apt: Annotated[tuple[str, ...], _about("Debian packages to compile with, not in the image.")] = ()
     build_env: Annotated[dict[str, str], _about("Variables to compile with; they are in the lock.")] = {}
     env: Annotated[dict[str, str], _about("Variables of the image; PATH takes `/opt/mine/bin:$PATH`.")] = {}
-    files: Annotated[dict[str, str], _about("Absolute path in the image → text file beside the recipe.")] = {}
+    files: Annotated[
+        dict[str, str],
+        _about("Absolute path in the image → text file beside the recipe, or folder, without hidden files and dist."),
+    ] = {}
+    directories: Annotated[dict[str, str], _about("Folders of the image → permissions, such as 0755, 1777.")] = {}
+    workdir: Annotated[str, _about("The folder that programs start in.")] = ""
+    command: Annotated[tuple[str, ...], _about("What the image starts where nothing else is asked for.")] = ()
+    labels: Annotated[dict[str, str], _about("Labels of the image.")] = {}
     smoke: Annotated[tuple[str, ...], _about("Shell commands that have to succeed inside the image, in /tmp.")] = ()
     smoke_minutes: Annotated[int, _about("The limit of each.")] = 10
     allow: Annotated[
@@ -94,14 +102,26 @@ def load(path: Path, *, trusts_paths: bool = False) -> tuple[OwnRecipe, Addition
     recipe = toml.load(path, OwnRecipe, _contradictions, fields)
     folder = path.absolute().parent
     within = None if trusts_paths else Within(folder.resolve())
-    from_file = read_requirements(folder / recipe.requirements, within) if recipe.requirements else Additions()
+    named, lists = _named(recipe.pip, folder, f"{path}: pip", within), recipe.requirements
+    additions = named
+    for name in [lists] if isinstance(lists, str) else lists:
+        if name:
+            additions = merge_additions(
+                additions, _over(named, read_requirements(folder / name, within), name, alone=True)
+            )
+    files, programs = own_files.contents(folder, recipe.files, within)
     return recipe, msgspec.structs.replace(
-        _over(_named(recipe.pip, folder, f"{path}: pip", within), from_file, recipe.requirements),
+        additions,
         apt=recipe.apt,
         build_apt=recipe.build_apt,
         build_environment=recipe.build_env,
         environment=recipe.env,
-        files={target: _content(folder, source, within) for target, source in recipe.files.items()},
+        files=files,
+        programs=programs,
+        directories={target: own_files.mode(text) for target, text in recipe.directories.items()},
+        workdir=recipe.workdir,
+        command=recipe.command,
+        labels=recipe.labels,
         smoke=recipe.smoke,
         smoke_minutes=recipe.smoke_minutes,
         allow=recipe.allow,
@@ -364,11 +384,6 @@ def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
     for name, value in recipe.env.items():
         if _CONTROL.search(value):
             yield "env", f"{name} has a control character ({value!r}): a variable is one line of text"
-    for name in recipe.files:
-        if posixpath.normpath(name) != name or not name.startswith("/") or name in ("/", "//") or _CONTROL.search(name):
-            yield "files", f"{name!r} is not an absolute path in the image, without . and .. and //"
-        if WHITEOUT in name:
-            yield "files", f"{name!r} is a whiteout: in a layer it removes what is below it, and not a file"
     for allowance in recipe.allow:
         if any(_CONTROL.search(text) for text in (allowance.package, allowance.why, allowance.file, allowance.library)):
             yield "allow", f"a control character in what is allowed of {allowance.package!r}: each is one line of text"
@@ -378,32 +393,12 @@ def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
         yield "allow", f"at most {allowances.MOST}"
     yield from (("env", what) for what in reserved.of_environment(recipe.env))
     yield from (("build_env", what) for what in build_environment.faults(recipe.build_env))
-    yield from (("files", what) for what in reserved.of_files(recipe.files))
+    yield from (("files", what) for what in own_files.of_paths(tuple(recipe.files)))
+    yield from (("directories", what) for what in own_files.of_folders(recipe.directories))
+    yield from (("workdir", what) for what in own_files.of_folder(recipe.workdir or "/opt/mine"))
+    yield from (("command", what) for what in own_files.of_command(recipe.command))
+    yield from (("labels", what) for what in own_files.of_labels(recipe.labels))
     if is_recipe_file(recipe.extends):
         yield "extends", f"{recipe.extends!r} is a file: a recipe of yours extends a stack, such as pyg; `list` has all"
     if recipe.smoke_minutes < 1:
         yield "smoke_minutes", "at least 1"
-
-
-def _content(folder: Path, source: str, within: Within | None) -> str:
-    """Read a text file below the recipe's folder: a stranger's recipe must not bring along what else there is.
-
-    Raises UsageError, for a link that leads out of the folder and for what is no file, too.
-    """
-    path = folder / source
-    try:
-        real = path.resolve()
-        if within:
-            within.check(path, f"{source} is not")
-        if real.exists() and not real.is_file():
-            raise UsageError(f"{path} is not a file", next_step="files takes text files beside the recipe")
-        data = bounded(
-            real,  # as it was checked, even if a link changes meanwhile
-            "Data does not belong into an image: every node would pull it.",
-            "bind its folder when the image runs (--bind, --container-mounts)",
-        )
-        return re.sub("\r\n?", "\n", data.decode("utf-8"))
-    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a circle of links
-        raise UsageError(
-            f"{path} cannot be put into the image: {error}", next_step="files takes text files beside the recipe"
-        ) from error

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -150,8 +150,11 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
         if layer.record is not None
     }
     steps = [step for step in plan.steps if isinstance(step, WheelsStep | CompileStep | FilesStep | ToolkitStep)]
+    there = {path for step in additions for path in _folders_there(step, claims, base)}
     records = [
-        _write_layer(step, shop, order.toolkit, replaced if step in additions else {}, plan.config.labels)
+        _write_layer(step, shop, order.toolkit, replaced, plan.config.labels, there)
+        if step in additions
+        else _write_layer(step, shop, order.toolkit, {}, plan.config.labels)
         if isinstance(step, FilesStep | ToolkitStep)
         else made[shop.key(step)]
         for step in steps
@@ -205,6 +208,24 @@ def _claim(step: FilesStep, claims: Claims) -> None:
             claims.claim(f"the image's {step.title}", file.path, identity)
 
 
+def _is_folder(path: str, claims: Claims, base: Base) -> bool:
+    inside = base.rootfs / path.removeprefix("/")
+    return claims.is_folder(path) or (inside.is_dir() and not inside.is_symlink())
+
+
+def _folders_there(step: FilesStep, claims: Claims, base: Base) -> Iterator[str]:
+    """Yield the user's folders that the image has. Raises BuildError for one whose permissions would change."""
+    for file in step.files:
+        if file.folder and _is_folder(file.path, claims, base):
+            if file.mode != 0o755:
+                raise BuildError(
+                    f"the recipe gives {file.path} the permissions {file.mode:04o}, and it is a folder of the image",
+                    cause="Permissions of the stack's and Debian's folders stay as they are.",
+                    next_step=f"leave {file.path} out of the recipe's directories, or name one below it",
+                )
+            yield file.path
+
+
 def _replaced(step: FilesStep, claims: Claims, base: Base) -> dict[str, str]:
     """Map paths that a user's files replace to their owners. Raises BuildError for what is no place for a file."""
     replaced = {}
@@ -220,10 +241,17 @@ def _replaced(step: FilesStep, claims: Claims, base: Base) -> dict[str, str]:
                     next_step=f"realpath {for_shell(f'/{parent}')}    in the image "
                     "says the folder's own name: give the file that one",
                 )
-        if claims.is_folder(file.path) or (inside.is_dir() and not inside.is_symlink()):
+        if _is_folder(file.path, claims, base):
+            if file.folder:
+                continue
             raise BuildError(
                 f"a file of the recipe cannot be {file.path}, which is a folder",
                 next_step=f"name it with its file name: {file.path}/…",
+            )
+        if file.folder and (claims.owner(file.path) or os.path.lexists(inside)):
+            raise BuildError(
+                f"a folder of the recipe cannot be {file.path}, which is a file or a link in the image",
+                next_step="name another: /opt/mine is free",
             )
         if whose := claims.owner(file.path) or ("the base" if os.path.lexists(inside) else ""):
             replaced[file.path] = whose
@@ -245,8 +273,14 @@ def _write_layer(
     toolkit: Callable[[], Path] | None,
     replaced: Mapping[str, str],
     labels: Mapping[str, str],
+    there: Collection[str] = (),
 ) -> LayerRecord:
-    """The layer of a step's files or of a CUDA toolkit, from the cache or written now. `replaced`: see `_replaced`."""
+    """The layer of a step's files or of a CUDA toolkit, from the cache or written now. `replaced`: see `_replaced`.
+
+    `there`: folders that the image has, which are not written again.
+    """
+    if there and isinstance(step, FilesStep):
+        step = msgspec.structs.replace(step, files=tuple(file for file in step.files if file.path not in there))
     more = tuple(_bytecode(path, shop.python) for path in replaced if path.endswith(".py") and shop.python)
     if more and isinstance(step, FilesStep):
         step = msgspec.structs.replace(step, files=(*step.files, *more))

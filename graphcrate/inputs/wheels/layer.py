@@ -24,6 +24,7 @@ from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.plan import LAYER_MTIME, Slim
 from graphcrate.model.report import CutFile, LayerRecord, PackageBytes
 from graphcrate.oci import layer_files
+from graphcrate.oci.entries import parents
 from graphcrate.oci.layer import LayerWriter
 from graphcrate.oci.layer_files import LayerFiles
 from sifsquash.values import Compression
@@ -57,6 +58,8 @@ class Claims:
 
     def __init__(self) -> None:
         self._owners: dict[str, tuple[str, str]] = {}
+        self._folders: frozenset[str] = frozenset()
+        self._counted = 0  #: paths whose folders those are
         self._names = ImportNames()
 
     def claim(self, owner: str, path: str, identity: str) -> bool:
@@ -78,7 +81,10 @@ class Claims:
 
     def is_folder(self, path: str) -> bool:
         """Return whether any owner has a file below this path."""
-        return any(claimed.startswith(f"{path}/") for claimed in self._owners)
+        if self._counted != len(self._owners):
+            self._folders = frozenset(folder for claimed in self._owners for folder in parents(claimed))
+            self._counted = len(self._owners)
+        return path in self._folders
 
     def check_names(self) -> None:
         """Raises BuildError where Python would import a package's file in place of another's of another path."""

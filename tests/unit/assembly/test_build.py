@@ -332,7 +332,19 @@ NOT_TYPED = {
         ("constraints", "hashes", "expected", "channels", "notes"), "of requirements files, which are typed"
     ),
     **dict.fromkeys(
-        ("environment", "files", "smoke", "smoke_minutes", "allow"), "of a recipe's file alone, which is typed"
+        (
+            "environment",
+            "files",
+            "programs",
+            "directories",
+            "workdir",
+            "command",
+            "labels",
+            "smoke",
+            "smoke_minutes",
+            "allow",
+        ),
+        "of a recipe's file alone, which is typed",
     ),
     "walled": "a recipe without `trust_paths`",
 }

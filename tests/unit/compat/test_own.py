@@ -1,6 +1,7 @@
 """Additions of a user to a stack: the command line's words, requirements files, recipes of their own, tags, plans."""
 
 import contextlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 import upkeep.cli
 from graphcrate.cli import main
 from graphcrate.compat.plan.planning import ADDED_SOURCES, make_plan
-from graphcrate.compat.requirements import own, requirement_files
+from graphcrate.compat.requirements import own, own_files, requirement_files
 from graphcrate.model.errors import RecipeError, UsageError
 from graphcrate.model.lock import Added
 from graphcrate.model.plan import FilesStep, WheelsStep
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import OwnTests
+from graphcrate.render import texts
 from graphcrate.smoke.own import APT, ASK, SAID, programs
 from graphcrate.smoke.suites import Ran
 from tests.made import sdist, wheel
@@ -200,7 +202,7 @@ def test_own_recipe_is_read_with_all_its_fields(folder):
         ('files = { "/opt/x" = "../outside" }', UsageError, "../outside is not in the recipe's folder"),
         ('files = { "/opt/x" = "leads-out" }', UsageError, "leads-out is not in the recipe's folder"),
         ('files = { "/opt/x" = "zeros" }', UsageError, "zeros is not in the recipe's folder"),
-        ('files = { "/opt/x" = "mypkg" }', UsageError, "mypkg is not a file"),
+        ('files = { "/opt/x" = "pipe" }', UsageError, "pipe is neither a file nor a folder"),
         ('files = { "/opt/x" = "a\\u0000b" }', UsageError, "cannot be put into the image"),
         ('files = { "/opt/x" = "circle" }', UsageError, "cannot be put into the image"),
         ('files = { "/opt/.wh.x" = "x" }', RecipeError, "mine.toml:2: files: '/opt/.wh.x' is a whiteout"),
@@ -223,14 +225,86 @@ def test_own_recipe_is_read_with_all_its_fields(folder):
         ('smoke = "python /opt/x.py"', RecipeError, r'write smoke = \["python /opt/x.py"\]'),
         ('extend = "pyg"', RecipeError, "mine.toml:2: extend: .*did you mean extends"),
         ('requirements = "absent.txt"', UsageError, "absent.txt cannot be read"),
+        ('requirements = ["one.txt", "absent.txt"]', UsageError, "absent.txt cannot be read"),
+        ('files = { "/opt/x" = "linked" }', UsageError, "linked/sub is a link to a folder"),
+        ('files = { "/opt/x" = "leads" }', UsageError, "leads is not in the recipe's folder"),
+        ('files = { "/opt/x" = "binary" }', UsageError, "a.png cannot be put into the image"),
+        ('directories = { "/opt/../x" = "0755" }', RecipeError, "directories: '/opt/../x' is not an absolute path"),
+        ('directories = { "/opt/$(x)" = "0755" }', RecipeError, "directories: .* is not an absolute path"),
+        ('directories = { "/opt/x" = "4755" }', RecipeError, "directories: '4755' of '/opt/x' are no permissions"),
+        ('directories = { "/opt/venv/x" = "0700" }', RecipeError, "directories: /opt/venv/x is the stack's own"),
+        ('directories = { "/opt" = "0700" }', RecipeError, "directories: /opt is the stack's own"),
+        ('directories = { "/tmp/x" = "0700" }', RecipeError, "directories: /tmp/x is not for files of a recipe"),
+        ('workdir = "/a$(touch b)"', RecipeError, "workdir: .* is not an absolute path"),
+        ('workdir = "/home/me"', RecipeError, "workdir: /home/me is not for files of a recipe"),
+        ('command = ["a\\n%setup"]', RecipeError, "command: a control character"),
+        ('command = [""]', RecipeError, "command: at most 256 words"),
+        ('labels = { "a b" = "" }', RecipeError, "labels: 'a b' is not a name of a label"),
+        ('labels = { "graphcrate.torch" = "1" }', RecipeError, "labels: graphcrate.torch says what the image is"),
+        ('labels = { a = "1\\n%setup" }', RecipeError, "labels: a: a label is one line"),
     ],
 )
 def test_invalid_own_recipe_is_an_error_with_its_line(folder, line, error, what):
     (folder / "large").write_bytes(bytes(requirement_files.LARGEST_FILE + 1))
-    for name, target in {"leads-out": "../outside", "zeros": "/dev/zero", "circle": "circle"}.items():
+    (folder / "linked").mkdir()
+    (folder / "binary").mkdir()
+    (folder / "binary/a.png").write_bytes(b"\x89PNG")
+    os.mkfifo(folder / "pipe")
+    (folder / "one.txt").write_text("einops\n")
+    links = {"leads-out": "../outside", "zeros": "/dev/zero", "circle": "circle", "leads": "..", "linked/sub": ".."}
+    for name, target in links.items():
         (folder / name).symlink_to(target)
     (folder / "mine.toml").write_text(f'extends = "pyg"\n{line}\n')
     with pytest.raises(error, match=what):
+        own.load(folder / "mine.toml")
+
+
+def test_own_recipe_with_folder_command_workdir_and_labels_is_read(folder):
+    """A folder without what belongs to a person; a program keeps its right to be run."""
+    for name in (
+        "app/run.sh",
+        "app/sub/a.py",
+        "app/.env",
+        "app/__pycache__/a.pyc",
+        "app/sub/a.pyc",
+        "one.txt",
+        "two.txt",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("wandb\n" if name.startswith("o") else "einops\n")
+    (folder / "app/run.sh").chmod(0o755)
+    (folder / "mine.toml").write_text(
+        'extends = "torch"\nfiles = { "/app" = "app" }\nworkdir = "/app"\ncommand = ["./run.sh", "a b"]\n'
+        'directories = { "/data" = "1777" }\nlabels = { authors = "us" }\nrequirements = ["one.txt", "two.txt"]\n'
+    )
+    _, additions = own.load(folder / "mine.toml")
+    assert additions.packages == ("wandb", "einops")
+    assert sorted(additions.files) == ["/app/run.sh", "/app/sub/a.py"]
+    assert (additions.programs, additions.directories) == (("/app/run.sh",), {"/data": 0o1777})
+    _, plan = plans(plain_lock(), plain_lock(), **msgspec.structs.asdict(additions) | {"packages": ()})
+    step = next(step for step in plan.of(FilesStep) if step.title == "added files")
+    modes = {file.path: (file.folder, file.mode) for file in step.files}
+    assert modes == {
+        "/app": (True, 0o755),
+        "/data": (True, 0o1777),
+        "/app/run.sh": (False, 0o755),
+        "/app/sub/a.py": (False, 0o644),
+    }
+    assert (plan.config.command, plan.config.working_folder) == (("./run.sh", "a b"), "/app")
+    assert plan.config.labels["authors"] == "us"
+    text = texts.definition(plan)
+    assert "exec ./run.sh 'a b'" in text
+    assert "chmod 1777 /data" in text
+    assert 'WORKDIR /app\nCMD ["./run.sh", "a b"]' in texts.dockerfile(plan)
+
+
+def test_own_recipe_with_a_folder_of_too_many_files_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(own_files, "MOST_FILES", 3)
+    (folder / "app").mkdir()
+    for number in range(4):
+        (folder / "app" / f"{number}.py").touch()
+    (folder / "mine.toml").write_text('extends = "torch"\nfiles = { "/app" = "app" }\n')
+    with pytest.raises(UsageError, match="app has more than 3 files"):
         own.load(folder / "mine.toml")
 
 

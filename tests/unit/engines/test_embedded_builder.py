@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat.facts.start_up import LABEL
+from graphcrate.compat.plan.planning import ADDED_FILES_TITLE
 from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.engines.embedded import layers, run
@@ -356,6 +357,25 @@ def test_planned_files_layer_has_modes_and_folders(cache):
     assert {name: member.mode for name, member in found.items() if not member.issym()} == modes
     assert found["usr/bin/tool"].linkname == "other"
     assert record.owners[0].bytes == 3
+
+
+def test_folder_of_a_recipe_is_made_unless_the_image_has_it(cache, tmp_path):
+    """Permissions of Debian's folders stay, and no file becomes a folder."""
+    (tmp_path / "root/srv").mkdir(parents=True)
+    (tmp_path / "root/srv/file").touch()
+    base = msgspec.structs.replace(BASE, rootfs=tmp_path / "root")
+
+    def made_of(**modes):
+        folders = tuple(PlannedFile(path=path, folder=True, mode=mode) for path, mode in modes.items())
+        plan = planned(FilesStep(title=ADDED_FILES_TITLE, files=folders))
+        (record,) = build(plan, {}, cache, base=base)
+        return {name: member.mode for name, member in names(cache, record).items()}
+
+    assert made_of(**{"/srv": 0o755, "/data": 0o1777}) == {"data": 0o1777}
+    with pytest.raises(BuildError, match="gives /srv the permissions 0700, and it is a folder of the image"):
+        made_of(**{"/srv": 0o700})
+    with pytest.raises(BuildError, match="cannot be /srv/file, which is a file or a link in the image"):
+        made_of(**{"/srv/file": 0o755})
 
 
 def test_planned_files_layer_is_ordered_by_path(cache):
