@@ -1,8 +1,8 @@
 """Drivers and CUDA versions: which of the two runs with which. Pure."""
 
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
-from doctor.facts import GPU_CAPABILITIES, MINIMUM_DRIVERS, TOOLKIT_DRIVERS, VARIANTS
+from doctor.facts import GPU_CAPABILITIES, LAST_BRANCHES, MINIMUM_DRIVERS, TOOLKIT_DRIVERS, VARIANTS
 from doctor.finding import numbers
 
 #: what cuInit and its like answer. Source: cuda.h of CUDA 13 (CUresult), NVIDIA's driver API reference
@@ -75,6 +75,12 @@ def oldest_driver(cuda: str) -> str:
     return MINIMUM_DRIVERS.get(cuda.split(".")[0], "") or TOOLKIT_DRIVERS.get(cuda, "")
 
 
+def drivers_from(oldest: str, capabilities: Iterable[str]) -> str:
+    """Word the drivers from `oldest` on for all of these GPUs: "525.60.13 or newer", "525.60.13 to R580"."""
+    ends = [LAST_BRANCHES[capability] for capability in capabilities if capability in LAST_BRANCHES]
+    return f"{oldest} to R{min(ends, key=numbers)}" if ends else f"{oldest} or newer"
+
+
 def newest_cuda(driver: str) -> str:
     """The newest CUDA version that this driver knows all of; empty for one before CUDA 9."""
     known = [cuda for cuda, first in TOOLKIT_DRIVERS.items() if numbers(first) <= numbers(driver)]
@@ -111,7 +117,8 @@ def fitting_variants(driver: str, capabilities: Sequence[str]) -> List[Variant]:
         least = oldest_driver(cuda)
         lacking = [code for code in capabilities if built and not has_code(built, code)]
         if driver and numbers(driver) < numbers(least):
-            found.append(Variant(cuda, torch, False, f"needs driver {least} or newer"))
+            needs = f"needs driver {drivers_from(least, capabilities)}"
+            found.append(Variant(cuda, torch, False, needs))
         elif lacking:
             reason = "torch {} has no code for sm_{}".format(torch, lacking[0].replace(".", ""))
             found.append(Variant(cuda, torch, False, reason))

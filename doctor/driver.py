@@ -8,13 +8,14 @@ from doctor.cuda import (
     CODES,
     capability_of,
     cuda_of,
+    drivers_from,
     fitting_variants,
     has_code,
     in_words,
     newest_cuda,
     oldest_driver,
 )
-from doctor.facts import VARIANTS
+from doctor.facts import LAST_BRANCHES, VARIANTS
 from doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
 from doctor.host import Host
 
@@ -194,7 +195,7 @@ def _variants(nvidia: Nvidia) -> Iterator[Finding]:
         "variants",
         "no variant of graphcrate runs here: CUDA " + out,
         f"driver {nvidia.driver} is older than all of them need",
-        f"update the driver to {oldest} or newer",
+        f"update the driver to {drivers_from(oldest, nvidia.capabilities)}",
     )
 
 
@@ -244,6 +245,12 @@ def _devices(host: Host, nvidia: Nvidia, container: str) -> Iterator[Finding]:
         yield fail("devices", seen, _why_no_device(host, container), fix_for_gpu(container))
     else:
         why = "the device nodes were not made, or this job may not see a GPU (cgroup of Slurm)"
+        gone = [kind for kind, last in LAST_BRANCHES.items() if numbers(last) < numbers(nvidia.driver)[:1]]
+        if gone and nvidia.on_bus:
+            newest = max(gone, key=numbers)
+            why += (
+                f"; or the GPU is {_sm(newest)} (V100) or older: R{LAST_BRANCHES[newest]} is their last driver branch"
+            )
         yield fail("devices", seen, why, "nvidia-modprobe -c=0    as root; in Slurm: srun --gres=gpu:1 …")
 
 

@@ -40,6 +40,17 @@ TOOLKIT_DRIVERS = {
     "13.2": "595.45.04",
 }
 
+#: compute capability → the last branch of drivers for its GPUs
+LAST_BRANCHES = {
+    "3.5": "470",
+    "3.7": "470",
+    "5.0": "580",
+    "5.2": "580",
+    "6.0": "580",
+    "6.1": "580",
+    "7.0": "580",
+}
+
 #: GPU model → compute capability
 GPU_CAPABILITIES = {
     "P100": "6.0",

@@ -261,6 +261,7 @@ def doctor_facts() -> str:
     values = (
         ("MINIMUM_DRIVERS", "major CUDA version → the oldest driver that runs what it made", drivers["minimum"]),
         ("TOOLKIT_DRIVERS", "CUDA version → the driver that came with it", drivers["toolkit"]),
+        ("LAST_BRANCHES", "compute capability → the last branch of drivers for its GPUs", drivers["last"]),
         ("GPU_CAPABILITIES", "GPU model → compute capability", facts.all_gpus()),
         ("VARIANTS", "CUDA of our variants, torch, compute capabilities with machine code", newest_of_variants()),
         ("GLT_RELEASES", "graphlearn-torch → series of torch, major CUDA version", releases),

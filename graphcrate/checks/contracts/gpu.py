@@ -32,7 +32,9 @@ def _without_cuda(view: ImageView) -> CheckVerdict | None:
 def driver(view: ImageView, host: Host) -> CheckVerdict:
     """The driver is the host's. It runs programs of its own CUDA version and older ones; from CUDA 11 on any of the
     same major version, but then it cannot compile PTX.
-    Source: CUDA 13.2 release notes, tables 2 and 3; docs.nvidia.com/deploy/cuda-compatibility
+    Drivers know GPUs from a first to a last branch.
+    Source: CUDA 13.2 release notes, tables 2 and 3; docs.nvidia.com/deploy/cuda-compatibility; NVIDIA, CUDA Toolkit,
+    Driver, and Architecture Matrix
     """
     if answer := _without_cuda(view):
         return answer
@@ -40,7 +42,9 @@ def driver(view: ImageView, host: Host) -> CheckVerdict:
     if not oldest:
         return unknown(f"CUDA {view.cuda}: which driver it needs is not known")
     if not host.driver:
-        return unknown(f"CUDA {view.cuda} needs driver {oldest} or newer", _ASK_DRIVER)
+        return unknown(f"CUDA {view.cuda} needs driver {facts.drivers_from(oldest, host.gpus)}", _ASK_DRIVER)
+    for finding in rules.of_these_gpus(host.driver, host.gpus, oldest):
+        return failed(finding.what, f"{finding.fix}    ({finding.source})")
     seen = f"driver {host.driver}, CUDA {view.cuda}"
     if not is_older(host.driver, oldest):
         if own and is_older(host.driver, own):
@@ -52,7 +56,8 @@ def driver(view: ImageView, host: Host) -> CheckVerdict:
         return warned(f"{seen}: only by the image's forward-compatibility libraries, on datacenter GPUs", fix)
     major = newest.partition(".")[0]
     instead = f"an image for CUDA {major}" if facts.oldest_driver(newest) else "an older image"
-    return failed(f"{seen}, which needs {oldest} or newer", f"{instead}, or update the driver")
+    needed = facts.drivers_from(oldest, host.gpus)
+    return failed(f"{seen}, which needs {needed}", f"{instead}, or another driver")
 
 
 @settings_check("states the driver that it needs", *BY_NVIDIAS_HOOK)

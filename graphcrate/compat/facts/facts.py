@@ -99,6 +99,8 @@ gpus = functools.cache(functools.partial(table, "gpus", dict[str, str], "common"
 toolkit_drivers = functools.cache(functools.partial(table, "drivers", dict[str, str], "toolkit"))
 #: major version of CUDA → the oldest driver for its programs
 _minimum_drivers = functools.cache(functools.partial(table, "drivers", dict[str, str], "minimum"))
+_first_cuda = functools.cache(functools.partial(table, "drivers", dict[str, str], "first"))
+_last_branches = functools.cache(functools.partial(table, "drivers", dict[str, str], "last"))
 _forward = functools.cache(functools.partial(table, "drivers", dict[str, frozenset[str]], "forward"))
 #: every known torch build
 torch_builds = functools.cache(functools.partial(table, "torch", tuple[TorchBuild, ...], "build"))
@@ -263,6 +265,23 @@ def gpu_names(candidate: Candidate) -> tuple[str, ...]:
 def oldest_driver(cuda: str) -> str:
     """The oldest driver for programs of a CUDA, from 11 on of its major version; empty if unknown."""
     return _minimum_drivers().get(cuda.partition(".")[0], "") or own_driver(cuda)
+
+
+def first_driver(gpu: str) -> str:
+    """The oldest driver that knows the architecture of a GPU, named as in `gpu_model`; empty if unknown."""
+    return own_driver(_first_cuda().get(compute_capability(gpu), ""))
+
+
+def last_branch(gpus: Iterable[str]) -> str:
+    """The last driver branch for all of these GPUs, named as in `gpu_model` ("580": V100); empty where none is."""
+    ends = (_last_branches().get(compute_capability(gpu), "") for gpu in gpus)
+    return min(filter(None, ends), key=numbers, default="")
+
+
+def drivers_from(oldest: str, gpus: Iterable[str]) -> str:
+    """Word the drivers from `oldest` on for all of these GPUs: "525.60.13 or newer", "525.60.13 to R580"."""
+    last = last_branch(gpus)
+    return f"{oldest} to R{last}" if last else f"{oldest} or newer"
 
 
 def own_driver(cuda: str) -> str:

@@ -191,7 +191,7 @@ def _for_machine(request: BuildRequest, ctx: Context) -> VariantChoice:
             raise nothing_runs(explanation)
         cuda = row.cuda
         ctx.progress.note(f"CUDA {cuda} for {_machine(explanation)}: the newest of {row.recipe} that runs there")
-        for line in _details(row, row.cuda):
+        for line in _details(row, row.cuda, explanation.target.gpus or ()):
             ctx.progress.note(f"  {line}")
     recipe, variant = catalog.find_variant(ctx, request.name, cuda, again)
     usable, out = _usable(variant, explanation)
@@ -445,7 +445,7 @@ def answer(explanation: Explanation) -> Answer:
         torch = "torch of the folder" if row.torch == "*" else f"torch {row.torch}" if row.torch else "-"
         label = f"CUDA {row.cuda:4}  {torch}{pyg}{by}"
         style = "bold green" if row.chosen else _STYLES[row.verdict.status]
-        details = [*_details(row, explanation.asked)]
+        details = [*_details(row, explanation.asked, explanation.target.gpus or ())]
         if row.chosen and explanation.asked == "" and explanation.target == Target():
             details.insert(0, _USUAL)
         if row.support and (row.chosen or row.cuda == explanation.asked):
@@ -466,7 +466,7 @@ def _setting(target: Target) -> Setting:
     return setting(gpu=",".join(target.gpus or ()).lower())
 
 
-def _details(row: ExplainRow, asked: str) -> Iterator[str]:
+def _details(row: ExplainRow, asked: str, gpus: Sequence[str]) -> Iterator[str]:
     """Fix and source of what rejects; of what is chosen, by what it runs and on which conditions."""
     verdict = row.verdict
     if verdict.accepted and not row.chosen:
@@ -480,6 +480,6 @@ def _details(row: ExplainRow, asked: str) -> Iterator[str]:
         if reason.source:
             yield f"source: {reason.source}"
     if row.chosen and verdict.driver:
-        yield f"with driver {verdict.driver} or newer"
+        yield f"with driver {facts.drivers_from(verdict.driver, gpus)}"
     yield from (f"assumed: {what}" for what in verdict.assumes)
     yield from (f"note: {what}" for what in (*verdict.lost, *verdict.notes))

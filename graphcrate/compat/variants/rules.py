@@ -21,6 +21,7 @@ from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.words import listed
 
 _DRIVERS = "CUDA 13.2 release notes, tables 2 and 3"
+_MATRIX = "NVIDIA, CUDA Toolkit, Driver, and Architecture Matrix"
 _COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"
 _BINARY = "CUDA programming guide, binary and PTX compatibility"
 _PORTED = "graphcrate/compat/data/torch_ported.toml"
@@ -76,7 +77,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.status != "rejected"
 
 
-class _Found(NamedTuple):
+class Finding(NamedTuple):
     """A rule's finding on a stack and a target with one driver (empty: not known)."""
 
     effect: Literal["rejects", "unknown", "jit", "assumes", "note", "loses"]
@@ -134,7 +135,7 @@ def gpu_code(stack: Software, model: str) -> GpuVerdict:
     return GpuVerdict(status="native", lost=lost)
 
 
-def _platform(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+def _platform(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     """Judge whether a stack is made for a platform, where it is another one than the default."""
     platform = platform_named(stack.platform)
     if platform == DEFAULT:
@@ -142,41 +143,59 @@ def _platform(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     where, title = f"machines with {listed(target.gpus or ())} are {platform.title}", platform.title
     if facts.torch_build(stack.torch, stack.torch_cuda, platform) is None:
         what = f"{where}, and no build of torch {stack.torch} for CUDA {stack.torch_cuda} and {title} is known"
-        yield _Found("rejects", what, _PORTED, f"a torch that has one: {_ported_torches(platform)}")
+        yield Finding("rejects", what, _PORTED, f"a torch that has one: {_ported_torches(platform)}")
 
 
 def _ported_torches(platform: Platform) -> str:
     return ", ".join(f"{build.torch} for CUDA {build.cuda}" for build in facts.builds_for(platform))
 
 
-def _device(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+def _device(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     """Tell whether a GPU comes in at all."""
     if stack.torch_cuda != "cpu":
         if target.gpus == ():
-            yield _Found("note", "there is no GPU: it computes on the CPU, and its CUDA libraries lie idle")
+            yield Finding("note", "there is no GPU: it computes on the CPU, and its CUDA libraries lie idle")
     elif target.gpus or target.drivers:  # a machine with a driver has a GPU, named or not
         idle = listed(target.gpus) if target.gpus else "the GPU, which was not named,"
         what, source = f"torch for the CPU leaves {idle} idle", "a torch for the CPU has no CUDA"
-        yield _Found("rejects", what, source, "a variant for CUDA")
+        yield Finding("rejects", what, source, "a variant for CUDA")
 
 
 def _uses_gpu(stack: Software, target: Target) -> bool:
     return stack.torch_cuda != "cpu" and target.gpus != ()
 
 
-def _driver(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+def _driver(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     """The host's driver runs programs of its own CUDA, of older ones, and from CUDA 11 on of its major version."""
     if not _uses_gpu(stack, target):
         return
     oldest = facts.oldest_driver(stack.torch_cuda)
     if not oldest:
-        yield _Found("unknown", f"which driver CUDA {stack.torch_cuda} needs is not known", _DRIVERS)
+        yield Finding("unknown", f"which driver CUDA {stack.torch_cuda} needs is not known", _DRIVERS)
         return
     major, dashed = stack.torch_cuda.partition(".")[0], stack.torch_cuda.replace(".", "-")
-    fix = f"driver >= {oldest}"
+    last = facts.last_branch(target.gpus or ())
+    fix = f"driver >= {oldest}" + (f", up to R{last}" if last else "")
     if whom := _forward_compatible(target.gpus or ()):
         fix += f"; for {whom} NVIDIA's package cuda-compat-{dashed} may do instead"
-    yield from _wants(driver, oldest, f"CUDA {major} needs driver {oldest} or newer", fix, _DRIVERS)
+    what = f"CUDA {major} needs driver {oldest} or newer"
+    yield from of_these_gpus(driver, target.gpus or (), oldest)
+    yield from _wants(driver, oldest, what, fix, _DRIVERS, target)
+
+
+def of_these_gpus(driver: str, gpus: Iterable[str], oldest: str = "") -> Iterator[Finding]:
+    """Reject a driver that does not know one of these GPUs yet, or no longer; yield nothing for an empty one.
+
+    `oldest`: that the software needs besides, for the advice.
+    """
+    for model in gpus:
+        last, first, name = facts.last_branch([model]), facts.first_driver(model), capability_name(model)
+        if last and numbers(driver)[:1] > numbers(last):
+            what = f"R{last} is the last driver branch for {name}, and this is {driver}"
+            yield Finding("rejects", what, _MATRIX, f"a driver of the branch R{last}, or of an older one")
+        elif driver and numbers(driver) < numbers(first)[: len(numbers(driver))]:
+            what = f"drivers know {name} from {first} on, and this is {driver}"
+            yield Finding("rejects", what, _MATRIX, f"driver >= {max(first, oldest, key=numbers)}")
 
 
 def _forward_compatible(gpus: Sequence[str]) -> str:
@@ -188,15 +207,16 @@ def _forward_compatible(gpus: Sequence[str]) -> str:
     return f"data center GPUs of {listed(bare)}" if bare else "this GPU" if gpus else ""
 
 
-def _wants(driver: str, oldest: str, what: str, fix: str, source: str) -> Iterator[_Found]:
+def _wants(driver: str, oldest: str, what: str, fix: str, source: str, target: Target) -> Iterator[Finding]:
     """Rejects a driver that is older. One of which only the branch is known ("470") may be any of that branch."""
     have, want = numbers(driver), numbers(oldest)
     if not driver:
-        yield _Found("assumes", f"driver {oldest} or newer")
+        first = max((oldest, *map(facts.first_driver, target.gpus or ())), key=numbers)
+        yield Finding("assumes", f"driver {facts.drivers_from(first, target.gpus or ())}")
     elif have == want[: len(have)] and len(have) < len(want):
-        yield _Found("assumes", f"driver {oldest} or newer, of the branch {driver}")
+        yield Finding("assumes", f"driver {oldest} or newer, of the branch {driver}")
     elif have < want:
-        yield _Found("rejects", f"{what}, and this is {driver}", source, fix)
+        yield Finding("rejects", f"{what}, and this is {driver}", source, fix)
 
 
 class _Code(NamedTuple):
@@ -207,10 +227,10 @@ class _Code(NamedTuple):
     ptx: Sequence[str]
     driver: str
     instead: str
-    otherwise: Callable[[str, str], _Found]
+    otherwise: Callable[[str, str], Finding]
 
 
-def _runs(code: _Code, target: Target, driver: str) -> Iterator[_Found]:
+def _runs(code: _Code, target: Target, driver: str) -> Iterator[Finding]:
     """Kernels run on each GPU, or the driver compiles their PTX, where it is as new as the toolkit that made that."""
     for model in target.gpus or ():
         capability, name = facts.compute_capability(model), capability_name(model)
@@ -220,15 +240,15 @@ def _runs(code: _Code, target: Target, driver: str) -> Iterator[_Found]:
             yield code.otherwise(name, capability)
             continue
         what = f"{code.owner} PTX alone for {name}"
-        yield _Found("jit", f"{what}: the driver compiles it at the first start", _BINARY, code.instead)
+        yield Finding("jit", f"{what}: the driver compiles it at the first start", _BINARY, code.instead)
         if code.driver:
             needed, fix = f"{what}, which drivers from {code.driver} on compile", f"driver >= {code.driver}"
-            yield from _wants(driver, code.driver, needed, f"{fix}, or {code.instead}", _COMPATIBILITY)
+            yield from _wants(driver, code.driver, needed, f"{fix}, or {code.instead}", _COMPATIBILITY, target)
         else:
-            yield _Found("unknown", f"{what}; which driver compiles that is not known", _COMPATIBILITY)
+            yield Finding("unknown", f"{what}; which driver compiles that is not known", _COMPATIBILITY)
 
 
-def _torch(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+def _torch(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     """torch's own kernels for each GPU."""
     if not _uses_gpu(stack, target):
         return
@@ -236,17 +256,17 @@ def _torch(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     title = f"torch {stack.torch} for CUDA {stack.torch_cuda}"
     if build is None:
         source = "graphcrate/compat/data/torch.toml has no entry"
-        yield _Found("unknown", f"which GPUs {title} has code for is not known", source)
+        yield Finding("unknown", f"which GPUs {title} has code for is not known", source)
         return
     if target.gpus is None:
         models = [name for name, capability in facts.gpus().items() if facts.has_code(build.sm, capability)]
-        yield _Found("assumes", f"a GPU that {title} has code for: {', '.join(models)}")
+        yield Finding("assumes", f"a GPU that {title} has code for: {', '.join(models)}")
 
-    def otherwise(name: str, capability: str) -> _Found:
+    def otherwise(name: str, capability: str) -> Finding:
         if build.ptx is None:
             what = f"{title} has no machine code for {name}, and whether it has PTX is not known"
-            return _Found("unknown", what, _who_says(build))
-        return _Found("rejects", f"{title} has no code for {name}", _who_says(build), _torch_with(stack, capability))
+            return Finding("unknown", what, _who_says(build))
+        return Finding("rejects", f"{title} has no code for {name}", _who_says(build), _torch_with(stack, capability))
 
     own = facts.own_driver(stack.torch_cuda)
     code = _Code(f"{title} has", build.sm, build.ptx or (), own, "a variant with machine code", otherwise)
@@ -255,7 +275,7 @@ def _torch(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         yield from _lost(build, title, model)
 
 
-def _lost(build: facts.TorchBuild, title: str, model: str) -> Iterator[_Found]:
+def _lost(build: facts.TorchBuild, title: str, model: str) -> Iterator[Finding]:
     """Features that torch has no code for on a GPU. `source` of what is found is the feature."""
     capability = facts.compute_capability(model)
     for stem, sass in build.features.items():
@@ -264,7 +284,7 @@ def _lost(build: facts.TorchBuild, title: str, model: str) -> Iterator[_Found]:
             continue
         other = f"; {only.fix}" if only.fix else ""
         what = f"{title} runs on {capability_name(model)}, all but {only.feature}{other}"
-        yield _Found("loses", what, only.feature)
+        yield Finding("loses", what, only.feature)
 
 
 def _who_says(build: facts.TorchBuild) -> str:
@@ -285,7 +305,7 @@ def _torch_with(stack: Software, capability: str) -> str:
     return f"the newest torch known to have {name} is {best.torch} for CUDA {best.cuda} ({best.known})"
 
 
-def _extensions(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+def _extensions(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     """The extensions' kernels, as we would compile them."""
     if not _uses_gpu(stack, target) or not stack.extensions:
         return
@@ -294,18 +314,18 @@ def _extensions(stack: Software, target: Target, driver: str) -> Iterator[_Found
     if is_listed and packages.has_wheels(stack.torch, stack.torch_cuda) is False:
         what = f"PyG's pages have no wheels for torch {stack.torch} and CUDA {stack.torch_cuda}"
         left_out = ", and pyg_lib is left out" if "pyg_lib" in stack.extensions else ""
-        yield _Found("note", f"{what}: extensions are compiled{left_out}")
+        yield Finding("note", f"{what}: extensions are compiled{left_out}")
     if stack.impossible:
         fix = f"{setting(toolkit='image')}, or {setting(extensions='wheels')}"
-        yield _Found("rejects", stack.impossible, "what nvcc makes, measured", fix)
+        yield Finding("rejects", stack.impossible, "what nvcc makes, measured", fix)
         return
     names = listed(stack.extensions)
 
-    def otherwise(name: str, capability: str) -> _Found:
+    def otherwise(name: str, capability: str) -> Finding:
         what = f"{names} are compiled for {', '.join(stack.architectures) or 'no GPU'}, and not for {name}"
         model = name.partition(" ")[0].lower()
         fix = f"recompile {names} with TORCH_CUDA_ARCH_LIST={capability}: {command('image', '…', gpu=model)}"
-        return _Found("rejects", what, "the recipe's architectures", fix)
+        return Finding("rejects", what, "the recipe's architectures", fix)
 
     sass = [name.removesuffix("+PTX") for name in stack.architectures]
     ptx = [name.removesuffix("+PTX") for name in stack.architectures if name.endswith("+PTX")]
@@ -314,7 +334,7 @@ def _extensions(stack: Software, target: Target, driver: str) -> Iterator[_Found
     yield from _runs(_Code(f"{names} have", sass, ptx, own, instead, otherwise), target, driver)
 
 
-def _python(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+def _python(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     """The image's Python with what torch and PyG declare."""
     build = facts.torch_build(stack.torch, stack.torch_cuda, platform_named(stack.platform))
     release = packages.pyg_release(stack.torch_geometric)
@@ -323,10 +343,10 @@ def _python(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     for name, python, source in supported:
         if python and not SpecifierSet(python).contains(stack.python):
             what = f"{name} needs Python {python}; the image has {stack.python}"
-            yield _Found("rejects", what, source, f"a base with Python {python} in the recipe")
+            yield Finding("rejects", what, source, f"a base with Python {python} in the recipe")
 
 
-def _glt(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+def _glt(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     """graphlearn-torch with this torch, and its kernels for each GPU."""
     if not stack.glt:
         return
@@ -337,66 +357,66 @@ def _glt(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         other = release or glt.releases()[-1]
         wants = f"torch {listed(other.torch)} for CUDA {other.cuda} on Python {listed(other.python)}"
         fix = judged.next_step or f"{glt.NAME} {other.version} needs {wants}"
-        yield _Found("rejects", judged.reasons[0].rstrip("."), _GLT, fix)
+        yield Finding("rejects", judged.reasons[0].rstrip("."), _GLT, fix)
     else:
         yield from _glt_code(stack, target, driver)
 
 
-def _glt_code(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+def _glt_code(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     if not stack.glt:
         return
     name, release = f"{glt.NAME} {stack.glt}", glt.known(stack.glt)
     if release is None:
-        yield _Found("unknown", f"nobody has checked {name}", _GLT)
+        yield Finding("unknown", f"nobody has checked {name}", _GLT)
     elif _uses_gpu(stack, target):
 
-        def otherwise(gpu: str, capability: str) -> _Found:
-            return _Found("rejects", f"{name} has no code for {gpu}", _GLT, "another GPU")
+        def otherwise(gpu: str, capability: str) -> Finding:
+            return Finding("rejects", f"{name} has no code for {gpu}", _GLT, "another GPU")
 
         instead = "a GPU up to sm_75"
         code = _Code(f"{name} has", release.sass, release.ptx, release.driver, instead, otherwise)
         yield from _runs(code, target, driver)
 
 
-def _base(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+def _base(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     """The base's C library between the kernel below and the driver's libraries above."""
     suite = suites.bases().get(stack.suite)
     if suite is None:
         if stack.suite or target.kernel:
             what = "the base's C library is not known: which kernel it needs, `check` says of the built image"
-            yield _Found("note", what)
+            yield Finding("note", what)
         return
     has, newer = f"{suites.titled(stack.suite)} has {suite.glibc}", "a newer suite in the recipe"
     build = facts.torch_build(stack.torch, stack.torch_cuda, platform_named(stack.platform))
     if build is not None and build.glibc and numbers(suite.glibc) < numbers(build.glibc):
-        yield _Found("rejects", f"torch {stack.torch} needs glibc {build.glibc}; {has}", _who_says(build), newer)
+        yield Finding("rejects", f"torch {stack.torch} needs glibc {build.glibc}; {has}", _who_says(build), newer)
     if target.kernel and numbers(target.kernel) < numbers(suite.kernel):
         its = f"glibc {suite.glibc} of {suites.titled(stack.suite)}"
         what = f"{its} needs Linux {suite.kernel}, and this is {target.kernel}"
-        yield _Found("rejects", what, suite.known, f"Linux {suite.kernel} or newer")
+        yield Finding("rejects", what, suite.known, f"Linux {suite.kernel} or newer")
     limit = facts.limit("driver-glibc")
     if _uses_gpu(stack, target) and numbers(suite.glibc) < numbers(limit.since):
-        yield _Found("rejects", f"the driver's libraries need glibc {limit.since}; {has}", limit.source, newer)
+        yield Finding("rejects", f"the driver's libraries need glibc {limit.since}; {has}", limit.source, newer)
     lends = any(row.lends_libraries for name, row in RUNTIMES.items() if name in target.runtimes)
     if target.glibc and lends and numbers(suite.glibc) < numbers(target.glibc):
         what = f"glibc {suite.glibc} is older than the host's {target.glibc}: graphics libraries of --nv may not load"
-        yield _Found("note", what)
+        yield Finding("note", what)
 
 
-def _runtime(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+def _runtime(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     """Judge the runtime that starts the image."""
     for limit in facts.limits().values():
         version = target.runtimes.get(limit.runtime, "")
         if version and numbers(version) < numbers(limit.since):
             what = limit.before.format(since=limit.since, version=version)
-            yield _Found("rejects" if limit.instead else "note", what, limit.source, filled(limit.instead))
+            yield Finding("rejects" if limit.instead else "note", what, limit.source, filled(limit.instead))
     mounts = any(row.mounts for name, row in RUNTIMES.items() if name in target.runtimes)
     if mounts and target.kernel and numbers(target.kernel) < numbers(facts.limit("kernel-zstd").since):
-        yield _Found("note", f"Linux {target.kernel} mounts no SIF of zstd: convert with gzip, which is the default")
+        yield Finding("note", f"Linux {target.kernel} mounts no SIF of zstd: convert with gzip, which is the default")
 
 
 #: In the order in which they are asked.
-_RULES: dict[str, Callable[[Software, Target, str], Iterator[_Found]]] = {
+_RULES: dict[str, Callable[[Software, Target, str], Iterator[Finding]]] = {
     "platform": _platform,
     "device": _device,
     "driver": _driver,

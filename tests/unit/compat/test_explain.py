@@ -93,7 +93,7 @@ def test_explain_of_a_machine_that_runs_nothing_gives_reasons(call):
     ("arguments", "cuda", "gpu", "words"),
     [
         ((), "11.8", "", ""),
-        (("--gpu", "v100"), "12.8", "v100", "assumed: driver 525.60.13 or newer"),
+        (("--gpu", "v100"), "12.8", "v100", "assumed: driver 525.60.13 to R580"),
         (("--target", "laptop"), "cpu", "", "CUDA cpu for laptop: no GPU"),
         (("--cuda", "11.7", "--target", "dgx2"), "11.7", "v100", ""),
         (("--gpu", "v100", "--driver", "418.39"), None, None, "nothing of pyg runs on V100"),

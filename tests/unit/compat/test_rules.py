@@ -1,5 +1,7 @@
 """Rules on what runs on a target: each by itself, and properties of all together."""
 
+import re
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -24,7 +26,7 @@ PYG = {"python": "3.9", "torch_geometric": "2.7.0"}
 OLD, NEW, P100 = {"driver": "450.80.02"}, {"driver": "580.95.05"}, {"gpus": ("P100",)}
 TORCH, COMPILED, BASE = "GPU code of torch", "GPU code of extensions", "C library and kernel"
 #: fixes; "$" is where one ends
-ANY = "driver >= 525.60.13; for this GPU NVIDIA's package cuda-compat-12-1 may do instead$"
+ANY = "driver >= 525.60.13, up to R580; for this GPU NVIDIA's package cuda-compat-12-1 may do instead$"
 DATA_CENTER = ANY.replace("this GPU", "data center GPUs of sm_80 and sm_75")
 RECOMPILE = "recompile torch_scatter and torch_sparse with TORCH_CUDA_ARCH_LIST=6.0: make image … GPU=p100$"
 
@@ -39,13 +41,26 @@ def verdict(stack=STACK, gpus=("V100",), driver="550.54.15", **target):
     ("stack", "target", "rule", "what", "fix"),
     [
         ({}, {"driver": "450.80.02"}, "driver", "CUDA 12 needs driver 525.60.13 or newer, and this is 450.80.02", ANY),
+        (
+            {},
+            {"driver": "595.45.04"},
+            "driver",
+            "R580 is the last driver branch for V100 (sm_70), and this",
+            "a driver of",
+        ),
         ({}, {"driver": "470"}, "driver", "525.60.13 or newer, and this is 470", ANY),
         ({}, {"gpus": ("sm_80", "RTX3090"), **OLD}, "driver", "", "driver >= 525.60.13$"),
         ({}, {"gpus": ("V100", "sm_80", "sm_75"), **OLD}, "driver", "", DATA_CENTER),
         (CUDA_13, {"gpus": ("sm_120",), "driver": "570.26"}, "driver", "", "driver >= 580.65.06$"),  # RTX alone
         (CUDA_13, OLD, "driver", "", "no driver is enough: torch 2.12.1 for CUDA 13.0 has no code for V100 (sm_70);"),
         (CUDA_13, NEW, TORCH, "torch 2.12.1 for CUDA 13.0 has no code for V100", "the CUDA 12.6 build of torch 2"),
-        ({}, {"gpus": ("RTX5090",)}, TORCH, "RTX5090 (sm_120)", "the newest torch known to have sm_120 is 2."),
+        (
+            {},
+            {"gpus": ("RTX5090",), "driver": "570.26"},
+            TORCH,
+            "RTX5090 (sm_120)",
+            "the newest torch known to have sm_120 is 2.",
+        ),
         (CPU, {}, "device", "torch for the CPU leaves V100 idle", "a variant for CUDA"),
         (CPU, {"gpus": None, **OLD}, "device", "leaves the GPU, which was not named, idle", "a variant for CUDA"),
         (EXTENSIONS, P100, COMPILED, "and torch_sparse are compiled for 7.0, 8.0, and not for P100 (sm_60)", RECOMPILE),
@@ -75,7 +90,10 @@ def test_rejected_stack_has_rule_source_and_fix(stack, target, rule, what, fix):
         ({}, {}, "native", ""),
         # Minor-version compatibility: 12.8 came with 570.26.
         ({"torch": "2.10.0", "torch_cuda": "12.8"}, {"driver": "525.60.13"}, "native", ""),
-        ({}, {"driver": ""}, "native", "driver 525.60.13 or newer"),
+        ({}, {"driver": ""}, "native", "driver 525.60.13 to R580"),
+        ({}, {"gpus": ("A100",), "driver": ""}, "native", "driver 525.60.13 or newer"),
+        ({}, {"gpus": ("H100", "V100"), "driver": ""}, "native", "driver 525.60.13 to R580"),
+        ({}, {"driver": "580"}, "native", ""),
         ({}, {"driver": "525"}, "native", "driver 525.60.13 or newer, of the branch 525"),
         ({}, {"driver": "535"}, "native", ""),
         ({}, {"gpus": None}, "native", "a GPU that torch 2.3.1 for CUDA 12.1 has code for: P100, "),
@@ -169,10 +187,38 @@ def rank(found):
 
 
 @given(STACKS, GPUS, KERNELS, st.integers(0, len(DRIVERS) - 2), st.data())
-def test_newer_driver_never_worsens_a_verdict(stack, gpus, kernel, place, data):
+def test_newer_driver_never_worsens_a_verdict_up_to_the_last_branch_for_the_gpus(stack, gpus, kernel, place, data):
     newer = data.draw(st.integers(place + 1, len(DRIVERS) - 1))
     before, after = (verdict(stack, gpus, DRIVERS[at], kernel=kernel) for at in (place, newer))
-    assert rank(after) <= rank(before)
+    if facts.last_branch(gpus) and facts.numbers(DRIVERS[newer])[0] > int(facts.last_branch(gpus)):
+        assert after.reasons[0].rule == "driver"
+    else:
+        assert rank(after) <= rank(before)
+
+
+#: GPU, driver, and why NVIDIA's matrix of toolkits, drivers and architectures has no such pair; nothing where it has
+PAIRS = """
+K80 450.80.02     | K80 470.256.02     | K80 510.39.01 last | K80 535.54.03 last | K80 595.45.04 last
+M40 450.80.02     | M40 580.95.05      | M40 590.44.01 last | M60 610.43.02 last | M60 525.60.13
+P100 418.39       | P100 580.65.06     | P100 590.44.01 last | P40 595.45.04 last | P4 580
+V100 384.81       | V100 450.80.02     | V100 580.142      | V100 590.44.01 last | V100 595.45.04 last
+V100 383.1 from   | TITAN_V 590 last   | V100S 580         | V100S 595 last    | GTX1080 595.45.04 last
+T4 410.48         | T4 390.1 from      | T4 450.80.02      | T4 595.45.04      | T4 610.43.02
+RTX2080 595.45.04 | RTX2080 396.26 from | QUADRO_RTX_8000 580.65.06 | GTX1660 610 | TITAN_RTX 410.48
+A100 450.51.05    | A100 440.33 from   | A100 595.45.04    | A100 470          | A800 418.39 from
+A10 450.80.02     | A40 440.33 from    | RTX3090 455.23    | RTX3090 610.43.02 | A30 580.65.06
+L4 520.61.05      | L4 515.43.04 from  | L40S 450.80.02 from | L40S 525.60.13  | RTX4090 510.39.01 from
+H100 520.61.05    | H100 470.42.01 from | H200 470.42.01 from | H200 550.54.14 | GH200 535.54.03
+B200 570.26       | B200 525.60.13 from | B200 565.1 from  | GB200 580.65.06   | B300 595.45.04
+RTX5090 570.26    | RTX5090 550.54.14 from | RTX_PRO_6000 560.28.03 from | GB300 550 from | RTX5090 595.45.04
+"""
+
+
+@pytest.mark.parametrize("pair", [pair.strip() for pair in re.split(r"[|\n]", PAIRS) if pair.strip()])
+def test_driver_is_held_to_the_branches_that_know_the_gpu(pair):
+    gpu, driver, why = (*pair.split(), "")[:3]
+    found = [finding.what for finding in rules.of_these_gpus(driver, [gpu])]
+    assert ["last driver branch" in what for what in found] == {"": [], "last": [True], "from": [False]}[why]
 
 
 @given(STACKS, GPUS, st.sampled_from(DRIVERS), KERNELS, st.sampled_from(list(facts.gpus())))

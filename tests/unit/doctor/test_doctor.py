@@ -83,7 +83,7 @@ GPUS = [
             "*": "ok note",
             "driver": "| 450.80.02; the newest CUDA it knows is 11.0",
             "variants": "| CUDA 11.6, 11.7, 11.8 run",
-            "variants-out": "| 12.1, 12.6, 12.8 needs driver 525.60.13 or newer",
+            "variants-out": "| 12.1, 12.6, 12.8 needs driver 525.60.13 to R580",
             "gpus": "| 16 x Tesla V100-SXM3-32GB (sm_70, 32 GiB)",
         },
         cuda=11000,
@@ -91,8 +91,8 @@ GPUS = [
     ),
     card("595.45.04", {"variants": "| CUDA 11.6, 11.7, 11.8, 12.1, 12.6, 12.8 run"}),
     card("595.45.04", {"variants-out": f"| 13.0 torch {NEWEST['13.0']} has no code for sm_70"}),
-    card("418.39", {"variants": "fail | driver 418.39 is older than all of them need | driver to 450.80.02"}),
-    card("418.39", {"variants": "fail | driver to 525.60.13"}, gpus=[B200]),
+    card("418.39", {"variants": "fail | driver 418.39 is older than all of them need | driver to 450.80.02 to R580"}),
+    card("418.39", {"variants": "fail | driver to 525.60.13 or newer"}, gpus=[B200]),
     *[
         card(driver, {"gpu-code": f"fail | code for sm_110 | no driver | {NEWER_TORCH}"}, gpus=[THOR])
         for driver in ("580.65.06", "418.39")
@@ -106,6 +106,7 @@ GPUS = [
     card("535.54.03", {"devices": "| /dev/nvidia0 closed to you"}, closed=["/dev/nvidia0"]),
     card("535.54.03", {"devices": "| nvidia-uvm is missing"}, devices={"/dev/nvidia0": ""}, code=999, gpus=[]),
     card("535.54.03", {"devices": "| srun --gres"}, devices={}, python=NO_LIBCUDA),
+    card("595.45.04", {"devices": "| (V100) or older: R580 is their last"}, devices=BUS, python=NO_LIBCUDA),
     *[
         card("535.54.03", {"devices": f"fail | {told}"}, container, devices={}, python=NO_LIBCUDA, environment=shown)
         for container, shown, told in NO_GPU
