@@ -5,7 +5,7 @@ import functools
 import importlib.resources
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -20,10 +20,16 @@ from treeaudit.gpus import compiles_for as compiles_for
 from treeaudit.gpus import has_code as has_code
 
 _ARCHITECTURE = re.compile(
-    r"(?:(?:sm|compute)_?(?=\d+$)|(?=\d+\.))(?P<major>\d+)\.?(?P<minor>\d)", re.IGNORECASE
+    r"(?:(?:sm|compute)_?(?=\d+[af]?$)|(?=\d+\.))(?P<major>\d+)\.?(?P<minor>\d)[af]?", re.IGNORECASE
 )  #: sm_80, 8.0
 #: a model by its number alone, or an architecture: 3090, 2080ti, 89
 _NUMBER = re.compile(r"(\d{2,4})(?:\s*(?:TI|SUPER|LAPTOP))?")
+#: letters that a profile of NVIDIA's vGPU has behind a model's name: V100D-32Q
+_PROFILE = re.compile(r"(?<=\d)[A-Z]{1,2}(?=-\d+[ABCQ]\b)")
+#: 8xA100, h100x8
+_COUNT = re.compile(r"^\d{1,3} *[x\u00d7*] *(?=[A-Z])|(?<=\d) *[x\u00d7*] *\d{1,3}$", re.IGNORECASE)
+#: a GPU's line in what `nvidia-smi -L` and `nvidia-smi` print
+_SMI = re.compile(r"^(?:GPU \d+: (?P<listed>.+?)(?: \(UUID.*)?|\| +\d+ +(?P<shown>.+?) {2,}.*)$", re.MULTILINE)
 _VERSION = re.compile(r"\d+(?:\.\d+)*", re.ASCII)
 _Table = TypeVar("_Table")
 
@@ -138,6 +144,8 @@ def all_gpus() -> dict[str, str]:
 
 
 _hosts = functools.cache(functools.partial(table, "gpus", dict[str, str], "hosts"))
+_aliases = functools.cache(functools.partial(table, "gpus", dict[str, str], "aliases"))
+_generations = functools.cache(functools.partial(table, "gpus", dict[str, tuple[str, ...]], "generations"))
 _instances = functools.cache(functools.partial(table, "gpus", dict[str, str], "instances"))
 _foreign = functools.cache(functools.partial(table, "gpus", tuple[_Foreign, ...], "foreign"))
 
@@ -152,39 +160,83 @@ def models_by_capability() -> dict[str, tuple[str, ...]]:
 
 
 def gpu_model(gpu: str) -> str:
-    """The model named as by people (`v100`) or nvidia-smi, or `sm_70` of `7.0`. Raises UsageError with the nearest."""
-    if match := _ARCHITECTURE.fullmatch(gpu.strip()):
-        known = {*all_gpus().values(), *(capability for build in torch_builds() for capability in build.sm)}
-        if f"{match['major']}.{match['minor']}" in known:
-            return f"sm_{match['major']}{match['minor']}"
-    words = re.findall(r"[A-Z0-9]+", gpu.upper())
-    joined = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}
-    fitting = {name.replace("_", ""): name for name in all_gpus() if name.replace("_", "") in joined}
-    longest = max(fitting, key=len, default="")
-    if longest and all(name in longest for name in fitting):
-        return fitting[longest]
-    if (bare := _NUMBER.fullmatch(gpu.strip().upper())) and (of_number := _numbered(bare[1])):
-        return of_number
-    if in_cloud := [model for start, model in _instances().items() if gpu.strip().lower().startswith(start)]:
-        return in_cloud[0]
-    for other in _foreign():
-        if re.match(other.says, gpu.strip(), re.IGNORECASE):
+    """The model named as by people (`v100`), nvidia-smi or a cloud's machine, or `sm_70` of `7.0`.
+
+    Raises UsageError: another maker's, a generation of several capabilities, or an unknown one, with the nearest.
+    """
+    typed = gpu.strip()
+    for other in _foreign():  # first: their names hold NVIDIA's (BI-V100)
+        if re.match(other.says, typed, re.IGNORECASE):
             raise UsageError(
                 f"{gpu!r} is {other.what}: these images are for CUDA, which NVIDIA's GPUs run",
                 next_step=filled(other.instead),
             )
-    near = difflib.get_close_matches("".join(words), all_gpus(), n=3, cutoff=0.3)
+    readings = (_architecture, _in_cloud, _named, _bare_number, _generation)
+    if model := next(filter(None, (reading(typed.upper()) for reading in readings)), ""):
+        return model
+    near = difflib.get_close_matches("".join(_words(typed.upper())), all_gpus(), n=3, cutoff=0.3)
     raise UsageError(
         f"unknown GPU {gpu!r}" + (f"; the nearest are {', '.join(near)}" if near else ""),
         next_step=f"choose one of: {', '.join(gpus())}    (or an architecture: sm_80)",
     )
 
 
+def _words(typed: str) -> list[str]:
+    return re.findall(r"[A-Z0-9]+", typed)
+
+
+def _architecture(typed: str) -> str:
+    """`sm_70` of "SM_70", "7.0" or "SM_90A", of a capability that a GPU or a torch has; else nothing."""
+    match = _ARCHITECTURE.fullmatch(typed)
+    built = (capability for build in torch_builds() for capability in build.sm)
+    known = {*all_gpus().values(), *built, *table("gpus", tuple[str, ...], "architectures")}
+    return f"sm_{match['major']}{match['minor']}" if match and f"{match['major']}.{match['minor']}" in known else ""
+
+
+def _named(typed: str) -> str:
+    """The model whose name is among these words, the longest one; nothing where two are."""
+    return _longest(_words(typed)) or _longest(_words(_PROFILE.sub("", typed)))
+
+
+def _longest(words: Sequence[str]) -> str:
+    joined = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}
+    names = {name: name for name in all_gpus()} | _aliases()
+    fitting = {name.replace("_", ""): model for name, model in names.items() if name.replace("_", "") in joined}
+    longest = max(fitting, key=len, default="")
+    return fitting[longest] if longest and all(name in longest for name in fitting) else ""
+
+
+def _bare_number(typed: str) -> str:
+    match = _NUMBER.fullmatch(typed)
+    return _numbered(match[1]) if match else ""
+
+
+def _in_cloud(typed: str) -> str:
+    machine = re.sub(r"^(ecs\.|ml\.|standard_)", "", typed.lower())
+    return next((model for start, model in _instances().items() if re.match(start, machine)), "")
+
+
+def _generation(typed: str) -> str:
+    """The architecture of a generation with one. Raises UsageError for one with several."""
+    capabilities = _generations().get(typed, ())
+    if len(capabilities) > 1:
+        kinds = [f"sm_{each.replace('.', '')}" for each in capabilities]
+        with_models = (
+            f"{kind} ({', '.join(models_by_capability()[each][:3])})" if each in models_by_capability() else kind
+            for each, kind in zip(capabilities, kinds, strict=True)
+        )
+        raise UsageError(
+            f"{typed.capitalize()} is several architectures: {', '.join(with_models)}",
+            next_step=f"{setting(gpu=kinds[0])}    (or several: {setting(gpu=','.join(kinds))})",
+        )
+    return f"sm_{capabilities[0].replace('.', '')}" if capabilities else ""
+
+
 def _numbered(number: str) -> str:
     """The one model with this number (3090), or the architecture that it is (89); empty for none or several."""
     if len(number) < 4:
         return f"sm_{number}" if f"{number[:-1]}.{number[-1]}" in {*all_gpus().values()} else ""
-    names = [name for name in all_gpus() if re.sub(r"\D", "", name) == number]
+    names = [name for name in all_gpus() if name.endswith(number) and re.sub(r"\D", "", name) == number]
     return names[0] if len(names) == 1 else ""
 
 
@@ -195,13 +247,28 @@ def compute_capability(gpu: str) -> str:
 
 
 def gpu_models(gpus: str) -> tuple[str, ...]:
-    """The models of a list as people write it: `v100,a100`. Raises UsageError when it names none, or an unknown one."""
-    models = tuple(dict.fromkeys(map(gpu_model, filter(None, (model.strip() for model in gpus.split(","))))))
+    """The models of a list as people write it (`v100,a100`, `8xA100`, `V100/A100`), or of what nvidia-smi prints.
+
+    Raises UsageError when it names none, or an unknown one.
+    """
+    printed = [match["listed"] or match["shown"] for match in _SMI.finditer(gpus)]
+    parts = [_COUNT.sub("", part.strip()) for part in printed or re.split(r"[,;/\n]| and ", gpus)]
+    models = tuple(dict.fromkeys(model for part in filter(None, parts) for model in _several(part)))
     if not models:
         raise UsageError(
             f"{gpus!r} names no GPU", next_step=f"{setting(gpu='v100')}    (or several: {setting(gpu='v100,a100')})"
         )
     return models
+
+
+def _several(part: str) -> tuple[str, ...]:
+    """The model of a part of a list, or those of its words where each is one by itself: "V100 A100"."""
+    words = part.split()
+    if len(words) > 1 and not any(re.match(other.says, part, re.IGNORECASE) for other in _foreign()):
+        models = [_longest(_words(word.upper())) for word in words]
+        if all(models) and not _named(part.upper()):
+            return tuple(models)
+    return (gpu_model(part),)
 
 
 def host_platform(model: str) -> Platform | None:

@@ -73,13 +73,13 @@ def requirements(option: Option, locked: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def of_machines(architectures: Sequence[str], platform: Platform) -> tuple[str, ...]:
-    """Those of a recipe's architectures that machines of a platform run, where their GPUs are known by it; else all.
+    """Those of a recipe's architectures that machines of a platform run, where lists name their GPUs; else all.
 
     A GPU runs code for itself, or for the newest before it in its family.
     """
     named = {each: tuple(map(int, each.removesuffix("+PTX").split("."))) for each in architectures}
     run = set[str]()
-    for model in facts.hosted_gpus(platform):
+    for model in filter(facts.gpus().__contains__, facts.hosted_gpus(platform)):
         major, minor = map(int, facts.all_gpus()[model].split("."))
         older = [each for each, number in named.items() if number[0] == major and number[1] <= minor]
         run |= {max(older, key=lambda each: named[each])} if older else set()

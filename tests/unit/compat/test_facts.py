@@ -1,11 +1,13 @@
 """GPUs, architectures and drivers: what people call them, and what runs on which."""
 
+from pathlib import Path
+
 import pytest
 
 from graphcrate.compat.facts import facts
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import ARM64, DEFAULT, PLATFORMS
-from tests.made import RECIPES
+from tests.made import RECIPES, refused
 
 PYG = RECIPES["pyg"]
 
@@ -35,7 +37,7 @@ def test_gpu_model_reads_names_of_users_and_nvidia_smi(gpu, model, capability):
 
 def test_unknown_or_ambiguous_gpu_is_refused():
     for words, gpus in (
-        ("unknown GPU", ["sm_99", "99", "4000", "1.2.3", "RTX 6000", "v100 a100", "v100,a1000"]),
+        ("unknown GPU", ["sm_99", "99", "4000", "1.2.3", "RTX 6000", "v100,a1100"]),
         ("names no GPU", ["", " , "]),
         ("a GPU of AMD's", ["mi300", "MI250X", "gfx90a", "Radeon RX 7900"]),
         ("a processor of Huawei's", ["ascend910", "910b", "Ascend 910B3", "昇腾910", "310P"]),
@@ -64,6 +66,65 @@ def test_unknown_or_ambiguous_gpu_is_refused():
 )
 def test_gpu_model_reads_cloud_instances_and_titans(name, model):
     assert facts.gpu_model(name) == model
+
+
+NAMES = Path(__file__).parent / "gpu_names.txt"
+
+
+def test_names_of_people_smi_and_clouds_have_their_compute_capability():
+    rows = [line.partition(": ") for line in NAMES.read_text().splitlines() if line[0] != "#"]
+    names = [(name.strip(), capability) for capability, _, row in rows for name in row.split("|") if name.strip()]
+    wrong = []
+    for name, capability in names:
+        try:
+            found = facts.architectures_for(name)
+        except UsageError as error:
+            found = error.what
+        if found != (capability,):
+            wrong.append((name, capability, found))
+    assert wrong == []
+    assert len(names) > 240
+
+
+MAKERS = {
+    "Iluvatar": "BI-V100 | 天数智芯 BI-V100 | Iluvatar BI-V100 | MR-V100 | BI-V150 | 天垓 BI-V100",
+    "Moore Threads": "MTT S4000 | 摩尔线程 S4000 | Moore Threads MTT S80",
+    "MetaX": "MetaX C500 | 沐曦 C500 | 曦云 C500",
+    "another maker": "燧原 | 云燧 T20 | 壁仞 | BR104 | 昆仑芯 P800 | Kunlun R200 | PPU | 平头哥 PPU | PPU-ZW810E",
+    "Amazon": "trn1.32xlarge | inf2.xlarge | Trainium",
+    "Jetson": "Jetson AGX Orin | Jetson Orin Nano | Orin NX | Xavier | NVIDIA Jetson Xavier NX | AGX Orin",
+    "Huawei": "Ascend 910B | 昇腾 910B | 910b3 | Atlas 800",
+    "several architectures": "ampere | Pascal | Blackwell | maxwell",
+}
+
+
+@pytest.mark.parametrize(("maker", "names"), MAKERS.items(), ids=MAKERS)
+def test_devices_of_other_makers_and_generations_of_several_are_refused_by_name(maker, names):
+    for name in names.split(" | "):
+        with refused(UsageError, maker):
+            facts.gpu_models(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "models"),
+    [
+        ("v100/a100", ("V100", "A100")),
+        ("V100 A100", ("V100", "A100")),
+        ("V100 and RTX 3090", ("V100", "RTX3090")),
+        ("8xA100, 2x V100", ("A100", "V100")),
+        ("GPU 0: Tesla V100-SXM3-32GB (UUID: GPU-1)\nGPU 1: NVIDIA L4 (UUID: GPU-2)\n", ("V100", "L4")),
+        ("Tesla V100-SXM2-16GB\nTesla V100-SXM2-16GB\n", ("V100",)),
+        (
+            "| NVIDIA-SMI 450.80.02    Driver Version: 450.80.02    CUDA Version: 11.0     |\n"
+            "|   0  Tesla V100-SXM3...  On   | 00000000:34:00.0 Off |                    0 |\n"
+            "| N/A   33C    P0    51W / 350W |      0MiB / 32510MiB |      0%      Default |\n"
+            "|   1  Tesla V100-SXM3...  On   | 00000000:36:00.0 Off |                    0 |\n",
+            ("V100",),
+        ),
+    ],
+)
+def test_gpu_list_is_read_as_typed_or_as_nvidia_smi_prints_it(text, models):
+    assert facts.gpu_models(text) == models
 
 
 def test_gpu_list_gives_its_architectures_in_order():

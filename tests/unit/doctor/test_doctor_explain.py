@@ -109,7 +109,7 @@ TEXT_OF = {name: text for name, _, text in reversed(TEXTS)}
         (SYMBOL, "undefined-symbol", "another version of torch than there is | old C++ ABI"),
         # the GPU that is named is the one to build for
         (INCOMPATIBLE.format("Warning:\nNVIDIA H100 PCIe", "sm_90"), "no-kernel-image", "GPU=h100 | code for sm_90"),
-        (INCOMPATIBLE.format("NVIDIA Thor", "sm_110"), "no-kernel-image", "GPU=sm_110 | TORCH_CUDA_ARCH_LIST=11.0"),
+        (INCOMPATIBLE.format("NVIDIA Thor", "sm_110"), "no-kernel-image", "GPU=thor | TORCH_CUDA_ARCH_LIST=11.0"),
         (NO_KERNEL, "no-kernel-image", "this GPU's architecture | GPU=…"),
         # an image that cannot be mounted is no folder that is bound
         *[(before + SUPERBLOCK, "apptainer-squashfs", "") for before in (FAILED, HOOK)],
