@@ -22,6 +22,7 @@ from graphcrate.compat.facts import facts, glt, suites, torch_compile
 from graphcrate.compat.facts.identities import identities
 from graphcrate.compat.requirements import own
 from graphcrate.compat.variants import catalog, recipes
+from graphcrate.engines.run_order import PASSED
 from graphcrate.model import errors, toml
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.platform import SUPPORTED
@@ -45,6 +46,8 @@ def files() -> Iterator[tuple[Path, str]]:
             "upstream": upstream_ledger.table(),
             "suites": debians(),
         },
+        "docs/run.md": {"variables": passed()},
+        "docs/zh/run.md": {"variables": passed()},
         "docs/settings.md": {"exit codes": exit_codes(), "settings": settings()},
         "docs/contracts.md": {"contracts": contracts()},
         "docs/customize.md": {"fields": own_fields()},
@@ -74,6 +77,11 @@ def pages() -> Iterator[tuple[Path, str]]:
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """A Markdown table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
+
+
+def passed() -> str:
+    """Write the variables that `run` hands on."""
+    return f"`{' '.join(pattern for row in PASSED for pattern in row.patterns)}`"
 
 
 def variants() -> str:

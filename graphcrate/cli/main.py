@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import cache, check, options, publish, test
+from graphcrate.cli import cache, check, options, publish, run, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
 from graphcrate.host import defects, streams
@@ -421,22 +421,7 @@ def diff(
         raise DifferenceError(f"{first} and {second} are not the same: {summary(comparison)}")
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
-def run(
-    ref: Ref,
-    command: Annotated[list[str], typer.Argument(help="Command and its arguments; `--` before them where in doubt.")],
-    network: Annotated[bool, typer.Option(help="Let it use this machine's network, as other runtimes do.")] = True,
-    platform: options.AnyPlatform = "",
-    output: options.Output = Path("dist"),
-) -> None:
-    """Run a command inside an image without any engine. This directory is /work inside."""
-    from graphcrate.artifacts.locate import find_image
-    from graphcrate.engines.embedded.run import run_inside
-
-    layout, _ = find_image(named(ref, output, platform), output, options.platform_of(platform))
-    sys.exit(run_inside(layout, command, here(), network=network))
-
-
+app.command(cls=run.BeforeProgram)(run.run)
 app.command()(check.check)
 app.command(hidden=True)(check.validate)
 app.command()(check.audit)

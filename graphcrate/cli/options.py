@@ -3,7 +3,7 @@
 import functools
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,10 +19,11 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.platform import DEFAULT, SUPPORTED, asked_for
 from graphcrate.model.runtime import RUNTIMES
-from graphcrate.model.words import either
+from graphcrate.model.words import either, listed
 
 _LABEL = re.compile(r"cu(\d+)(\d)")  #: as PyTorch's index has it
 _PATCH = re.compile(r"(\d+\.\d+)\.\d+")
+_PROJECTS = Path("graphcrate.toml")  #: defaults of a project, in its folder
 
 
 def cuda_version(text: str | None) -> str | None:
@@ -138,16 +139,40 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     target: str = ""  #: of `image`, where it names neither a GPU nor a driver
     to: str = ""  #: of `publish`
     cache: str = ""  #: a folder, as GRAPHCRATE_CACHE
+    mounts: tuple[str, ...] = ()  #: of every `run`, as its --mount
+    images: tuple[str, ...] = ()  #: more folders of images, as GRAPHCRATE_IMAGES
+
+
+#: that a project's own file may not have: it may be a stranger's, and would give away folders of this user
+_USERS_OWN = ("mounts", "images")
 
 
 @functools.cache
 def config() -> Config:
     """Read both files, the folder's over the user's. Raises RecipeError that names file, line and field."""
-    values: dict[str, str] = {}
-    for path in _files():
+    return _read(_files())
+
+
+@functools.cache
+def users_config() -> Config:
+    """Read the user's file alone. Raises RecipeError."""
+    return _read(path for path in _files() if path != _PROJECTS)
+
+
+def _read(paths: Iterable[Path]) -> Config:
+    values: dict[str, Any] = {}
+    for path in paths:
         if path.is_file():
-            value = toml.load(path, Config, lambda _: (), "its fields are mirror, target, to and cache")
-            values |= {name: text for name, text in msgspec.structs.asdict(value).items() if text}
+            fields = Config.__struct_fields__
+            value = toml.load(path, Config, lambda _: (), f"its fields are {listed(fields)}")
+            given = {name: field for name, field in msgspec.structs.asdict(value).items() if field}
+            if path == _PROJECTS and (own := next((name for name in _USERS_OWN if name in given), "")):
+                raise UsageError(
+                    f"{path} has {own}, which a project's own file cannot have",
+                    cause="It may be a stranger's, and would choose folders of yours.",
+                    next_step="put it into ~/.config/graphcrate/config.toml",
+                )
+            values |= given
     return Config(**values)
 
 
@@ -188,7 +213,7 @@ def _files() -> Iterator[Path]:
     home = settings.home(environment)
     if folder := environment.get("XDG_CONFIG_HOME") or (home and home / ".config"):
         yield Path(folder, "graphcrate", "config.toml")
-    yield Path("graphcrate.toml")
+    yield _PROJECTS
 
 
 def write(value: Any, text: str, *, as_json: bool) -> None:  # noqa: ANN401 (what msgspec encodes)

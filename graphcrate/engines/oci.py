@@ -17,13 +17,14 @@ from graphcrate.artifacts.formats import docker_archive
 from graphcrate.engines import backend, context
 from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion
 from graphcrate.engines.output import LOG, Output, ends_with_us
+from graphcrate.engines.run_order import passes
 from graphcrate.host import settings
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.engines import oci_engine
 from graphcrate.host.engines.oci_engine import OciClient, whole
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox import gpu
+from graphcrate.host.sandbox import attach, gpu
 from graphcrate.host.sandbox.sandbox import Exec, check_binds
 from graphcrate.model.command import IMAGE_AGAIN, for_shell
 from graphcrate.model.errors import BuildError, HostError, UsageError
@@ -253,14 +254,27 @@ class EngineImage:
         words = ["run", "--rm", "--name", name, "--shm-size", SHARED_MEMORY, *self.options, "--entrypoint", ""]
         words += self.engine.gpu_options if command.gpu and gpu.detect().devices else ()
         words += [] if command.network else ["--network", "none"]
+        if command.attached:
+            words += ["--interactive", *(["--tty"] if attach.has_terminal() else [])]
+            words += ["--network", "host"] if command.network else []
         words += ["--workdir", command.cwd] if command.cwd else []
         for bind in command.binds:  # --mount, unlike --volume, takes colons in a path
             end = ",readonly" if bind.read_only else ""
             words += ["--mount", f"type=bind,source={bind.source.resolve()},target={bind.target}{end}"]
-        words += [option for item in command.environment.items() for option in ("--env", "=".join(item))]
+        # a list of processes must not show a password; what else is named by a user or a file stays out of the
+        # engine's own environment, where it could have another meaning
+        quietly = {name: value for name, value in command.environment.items() if passes(name)}
+        for name, value in command.environment.items():
+            words += ["--env", name if name in quietly else f"{name}={value}"]
         try:
             done = self.engine.call(
-                *words, strange=[self.reference], inside=command.argv, on_line=command.on_line, timeout=command.timeout
+                *words,
+                strange=[self.reference],
+                inside=command.argv,
+                on_line=command.on_line,
+                timeout=command.timeout,
+                variables=quietly,
+                attached=command.attached,
             )
         except BaseException:
             # killing the command does not end a container

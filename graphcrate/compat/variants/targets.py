@@ -48,6 +48,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     runtimes: Mapping[str, str] = {}  #: runtime → version, which may be empty; of pyxis that of enroot
     partitions: Mapping[str, Partition] = {}  #: of Slurm
     fabric: NodeFabric | None = None
+    mounts: tuple[str, ...] = ()  #: folders of every `run` there, as its --mount
 
 
 def load(path: Path) -> Target:

@@ -17,16 +17,15 @@ from pathlib import Path
 from graphcrate import __version__
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.engines.backend import RuntimeVersion
-from graphcrate.host import settings
+from graphcrate.engines.run_order import RunRequest, make_order
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox import given, walls
+from graphcrate.host.sandbox import walls
 from graphcrate.host.sandbox.emulation import Emulator, is_native
-from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
-from graphcrate.host.sandbox.steps import Step
+from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.inputs.emulators import prepare_emulator, stored_emulator
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.platform import SUPPORTED, Platform
@@ -35,6 +34,7 @@ from graphcrate.oci import layer_files
 from graphcrate.oci.layout import Layout, read_layout
 
 KEPT = 2
+SHELL = ("/bin/sh",)  #: which every image with a shell has
 FOLDER = "rootfs"
 LAYERS = "layers.json"  #: beside an unpacked image: the digests of its layers
 #: Unpacked over compressed size, for the check of room where the layout does not say: 1.94 was measured for torch
@@ -99,34 +99,27 @@ def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) 
         yield Unpacked(layout, image / "root", stored_emulator(layout.platform, cache))
 
 
-def run_inside(layout: Layout, command: Sequence[str], ctx: Context, *, network: bool = True) -> int:
+def run_inside(layout: Layout, request: RunRequest, ctx: Context) -> int:
     """Run a command in the image, with this terminal and the working directory at /work; returns its exit code.
 
-    Says first which walls around it this machine lacks, and where that folder holds more than work. Raises HostError
+    Says first which walls around it this machine lacks, and where a folder holds more than work. Raises HostError
     where it is the kernel's own.
     """
-    folder = Path.cwd()
-    given.refuse_interfaces(folder)
-    if exposed := given.exposure(folder, settings.home(ctx.environment), given.home_folders()):
-        ctx.progress.warn(exposed)
+    order = make_order(request, ctx, own_program(layout), gpu=is_native(layout.platform))
     if lacking := walls.sentence(walls.missing(), os.uname().release):
         ctx.progress.note(lacking)
-    here = Exec(
-        command,
-        environment={name: ctx.environment[name] for name in ("TERM",) if name in ctx.environment},
-        binds=(Bind(source=folder, target="/work", read_only=False),),
-        cwd="/work",
-        network=network,
-        gpu=is_native(layout.platform),
-        attached=True,
-        step=Step.RUN,
-    )
     if prepare_emulator(layout.platform, ctx):
         ctx.progress.note(emulated(layout.platform))
     with unpacked(layout, cache=ctx.cache, progress=ctx.progress) as inside:
-        completed = inside.run(here)
-    code = completed.returncode
+        code = inside.run(order).returncode
     return code if code >= 0 else 128 - code
+
+
+def own_program(layout: Layout) -> Exec:
+    """Return what an image itself starts, and where; a shell where it names nothing."""
+    run = layout.config.run
+    folder = run.working_dir or ""
+    return Exec((*(run.entrypoint or ()), *(run.cmd or ())) or SHELL, cwd="" if folder == "/" else folder)
 
 
 def emulated(platform: Platform) -> str:

@@ -12,11 +12,14 @@ from graphcrate.artifacts import convert
 from graphcrate.artifacts.locate import Located, locate
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.variants.catalog import find_variant
-from graphcrate.engines import oci
+from graphcrate.engines import oci, table
 from graphcrate.engines.embedded import build as embedded
+from graphcrate.engines.embedded.run import SHELL, own_program, run_inside
+from graphcrate.engines.run_order import RunRequest, make_order
 from graphcrate.host.context import Context
 from graphcrate.host.disk.hashing import file_digest
 from graphcrate.host.sandbox.emulation import is_native
+from graphcrate.host.sandbox.sandbox import Exec
 from graphcrate.model.command import command
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.platform import DEFAULT, Platform
@@ -52,15 +55,7 @@ def find(
     """
     runner = _check_names(suites, runner)
     source = replace(locate(reference, output), platform=platform)
-    default = next((name for name, form in RUNNER_FORMS.items() if source.form in form.forms), "")
-    chosen = default if runner == "auto" else runner
-    artifact = _opener(chosen)(source, ctx, pyxis) if chosen else None
-    if artifact is None:
-        opens = RUNNER_FORMS[chosen].opens if chosen else "an image, and this is a folder of files"
-        step = f"--runner {default}    opens it" if default != chosen else str(command("list"))
-        if (default, chosen) == ("slurm", "slurm"):
-            step = "--runner slurm --partition NAME    where srun has --container-image; elsewhere give a .sif"
-        raise UsageError(f"{chosen or 'no runner'} cannot open {reference}", cause=f"It opens {opens}.", next_step=step)
+    chosen, artifact = open_by(source, runner, ctx, pyxis=pyxis)
     home = _image_folder(source, output)
     reports = (read_report(folder / "report.json") for folder in (home / artifact.engine, home))
     report = next((report for report in reports if report), None)
@@ -89,6 +84,37 @@ def find(
         nodes=nodes,
         platform=made_for.name,
     )
+
+
+def open_by(source: Located, runner: str, ctx: Context, *, pyxis: bool = False) -> tuple[str, Artifact]:
+    """Return the runner, for `auto` the one that opens the image, and what it opens. Raises UsageError."""
+    default = next((name for name, form in RUNNER_FORMS.items() if source.form in form.forms), "")
+    chosen = default if runner == "auto" else runner
+    artifact = _opener(chosen)(source, ctx, pyxis) if chosen else None
+    if artifact is None:
+        opens = RUNNER_FORMS[chosen].opens if chosen else "an image, and this is a folder of files"
+        step = f"--runner {default}    opens it" if default != chosen else str(command("list"))
+        if (default, chosen) == ("slurm", "slurm"):
+            step = "--runner slurm --partition NAME    where srun has --container-image; elsewhere give a .sif"
+        raise UsageError(
+            f"{chosen or 'no runner'} cannot open {source.ref}", cause=f"It opens {opens}.", next_step=step
+        )
+    return chosen, artifact
+
+
+def run(source: Located, runner: str, request: RunRequest, ctx: Context) -> int:
+    """Run a program in an image by this runner, with this terminal; returns its exit code. Raises UsageError."""
+    runner = _check_names((), runner)
+    layout = source.layout() if source.has_layout else None
+    if layout and runner in ("auto", "embedded"):
+        return run_inside(layout, request, ctx)
+    chosen, artifact = open_by(source, runner, ctx)
+    if chosen == "slurm":
+        raise UsageError(f"run opens no {source.form}, and starts no job", next_step=command("convert", "…", to="sif"))
+    order = make_order(request, ctx, own_program(layout) if layout else Exec(SHELL), gpu=True)
+    with table.runner(artifact.engine).opened(artifact, cache=ctx.cache, progress=ctx.progress) as inside:
+        code = inside.run(order).returncode
+    return code if code >= 0 else 128 - code
 
 
 def _check_names(suites: Sequence[str], runner: str) -> str:

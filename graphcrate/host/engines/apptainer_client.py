@@ -10,7 +10,7 @@ import msgspec
 
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.process import Completed
-from graphcrate.host.sandbox import gpu
+from graphcrate.host.sandbox import attach, gpu
 from graphcrate.host.sandbox.sandbox import Exec, check_binds
 from graphcrate.model.command import for_shell
 from graphcrate.model.errors import BuildError, HostError
@@ -87,7 +87,10 @@ class ApptainerClient(msgspec.Struct, frozen=True, kw_only=True):
         """
         check_binds(command.binds, separators=":,")  # for a source that is not there spython would end this program
         binds = [f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}" for bind in command.binds]
-        client = self._client(prefix, environment=environment, on_line=command.on_line, timeout=command.timeout)
+        if command.attached:
+            client = self._attached(environment)
+        else:
+            client = self._client(prefix, environment=environment, on_line=command.on_line, timeout=command.timeout)
         client.execute(
             arguments.operand(str(image)),
             [*command.argv],
@@ -108,6 +111,14 @@ class ApptainerClient(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.name} inspect prints no labels of {image}",
                 next_step=f"{self.program} inspect --json {for_shell(image)}    shows what it prints",
             ) from error
+
+    def _attached(self, environment: Mapping[str, str]) -> "SpythonClient":
+        """Return spython's client, whose commands get this process's terminal."""
+        from graphcrate.host.engines.spython_client import SpythonClient
+
+        return SpythonClient(
+            self.program, lambda words: Completed(attach.run(arguments.line(*words), environment=environment), ())
+        )
 
     def _client(self, prefix: Sequence[str] = (), **options: Any) -> "SpythonClient":  # noqa: ANN401
         """spython's client, whose commands get these words before them, and these options of `process.run`."""

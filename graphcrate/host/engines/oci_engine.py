@@ -14,6 +14,7 @@ import msgspec
 
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.process import Completed
+from graphcrate.host.sandbox import attach
 from graphcrate.model.errors import BuildError, HostError
 
 #: what the commands read of the environment besides what all children get
@@ -48,13 +49,16 @@ class OciClient(msgspec.Struct, frozen=True, kw_only=True):
         on_line: Callable[[str], None] | None = None,
         timeout: float | None = None,
         variables: Mapping[str, str] | None = None,
+        attached: bool = False,
     ) -> Completed:
         """Run one of the engine's commands, as `process.run` does; `variables` go over its environment.
 
-        `strange` and `inside` are those of `arguments.line`.
+        `strange` and `inside` are those of `arguments.line`; `attached`: it gets this process's terminal.
         """
         environment = {**self.environment, **(variables or {})}
         argv = arguments.line(*self.command, *ours, strange=strange, inside=inside)
+        if attached:
+            return Completed(attach.run(argv, environment=environment), ())
         return process.run(argv, environment=environment, on_line=on_line, timeout=timeout)
 
     def ask(self, *ours: str, strange: Sequence[str] = ()) -> Any:  # noqa: ANN401

@@ -6,21 +6,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from graphcrate.host import process, settings
 from graphcrate.host.arguments import Argv
 
 
-def run(argv: Argv, *, descriptors: Sequence[int] = ()) -> int:
+def run(argv: Argv, *, descriptors: Sequence[int] = (), environment: Mapping[str, str] | None = None) -> int:
     """Run a program to its end; its exit code, -N after signal N. It gets `descriptors` open, under the same numbers.
 
     Ctrl-C at the terminal comes to the program too, and what follows is the program's to say, as in a shell. It starts
-    with SIGINT ignored. SIGTERM, or SIGINT without a terminal, ends it. For the main thread.
+    with SIGINT ignored. SIGTERM, or SIGINT without a terminal, ends it. `environment`: else what all children get.
+    For the main thread.
     """
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with subprocess.Popen(argv, env=settings.child_environment(), pass_fds=tuple(descriptors)) as program:
+        variables = settings.child_environment() if environment is None else environment
+        with subprocess.Popen(argv, env=variables, pass_fds=tuple(descriptors)) as program:
             if not any(os.isatty(descriptor) for descriptor in (0, 1, 2)):
                 signal.signal(signal.SIGINT, handler)
             try:
@@ -33,6 +35,11 @@ def run(argv: Argv, *, descriptors: Sequence[int] = ()) -> int:
                 raise
     finally:
         signal.signal(signal.SIGINT, handler)
+
+
+def has_terminal() -> bool:
+    """Return whether both ends of a program that a user talks to are at a terminal."""
+    return os.isatty(0) and os.isatty(1)
 
 
 def ask_password(prompt: str) -> str | None:

@@ -10,10 +10,14 @@ _PASSWD = Path("/etc/passwd")
 FIRST_USER = 1000  #: numbers below are the system's own (login.defs(5), UID_MIN)
 NOBODY = 65534
 _NARROWER = "to give it one folder alone: cd FOLDER, then the same command"
+_NARROWER_MOUNT = "to give it one folder alone: --mount FOLDER:TARGET"
 
 
-def refuse_interfaces(folder: Path) -> None:
-    """Raises HostError for a folder of the kernel's own, in which files are settings, processes and devices."""
+def refuse_interfaces(folder: Path, *, mounted: bool = False) -> None:
+    """Raises HostError for a folder of the kernel's own, in which files are settings, processes and devices.
+
+    `mounted`: it is one of --mount, not the folder in which the command was typed.
+    """
     try:
         points = namespaces.mount_points()
     except OSError:  # no /proc: no sandbox either
@@ -22,7 +26,9 @@ def refuse_interfaces(folder: Path) -> None:
         raise HostError(
             f"{folder} cannot be given to a program of an image",
             cause=f"It is the kernel's own ({kind}): its files are settings, processes and devices of this machine.",
-            next_step="start from a folder with files of yours: cd ~/project, then the same command",
+            next_step="leave its --mount out"
+            if mounted
+            else "start from a folder with files of yours: cd ~/project, then the same command",
         )
 
 
@@ -39,10 +45,12 @@ def interface_at(path: str, points: Mapping[str, str]) -> str:
     return "devices" if is_device else ""
 
 
-def exposure(folder: Path, home: Path | None, homes: Collection[Path]) -> str:
+def exposure(
+    folder: Path, home: Path | None, homes: Collection[Path], *, mounted: bool = False, read_only: bool = False
+) -> str:
     """A line on what a program that gets this folder can read and change besides work; empty for other folders.
 
-    `home`: this user's; `homes`: those of the machine's users.
+    `home`: this user's; `homes`: those of the machine's users; `mounted`: as for `refuse_interfaces`.
     """
     own = [path for path in (home, Path("/root")) if path is not None]
     others = {path for path in homes if path not in own}
@@ -54,7 +62,8 @@ def exposure(folder: Path, home: Path | None, homes: Collection[Path]) -> str:
         what = f"what you can in {folder}, where home folders lie: keys, passwords and start-up files in them too"
     else:
         return ""
-    return f"the image's program can read and change {what}; {_NARROWER}"
+    does = "read" if read_only else "read and change"
+    return f"the image's program can {does} {what}; {_NARROWER_MOUNT if mounted else _NARROWER}"
 
 
 def home_folders() -> frozenset[Path]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from graphcrate.cli import options, run
 from graphcrate.compat.facts.facts import TorchBuild
 from graphcrate.compat.variants import recipes
 from graphcrate.engines.embedded import build as embedded
@@ -559,6 +560,46 @@ def test_run_ends_with_the_exit_code_of_its_command(world, ended, code):
     assert world.typed(*typed) == (code, "", ""), "it is unpacked by then"
     world.place.environment["HOME"] = str(world.root)
     assert "all of the home folder" in world.typed(*typed)[2]
+
+
+def test_words_behind_the_program_are_its_own(world):
+    image, folder = f"torch:{world.built().name}", world.root
+    for before in ([], ["--"]):
+        typed = ["run", image, "--env", "A=1", f"--mount={folder}:/data:ro", "--workdir", "/data", *before]
+        assert world.typed(*typed, "train.py", "--env", "B", "--output", "x", "--", "-v")[0] == 0
+        command = world.ran[-1]
+        assert command.argv == ["train.py", "--env", "B", "--output", "x", "--", "-v"]
+        assert (command.environment["A"], command.cwd) == ("1", "/data")
+        assert command.binds[1] == sandbox.Bind(folder, "/data")
+    assert world.typed("run", image)[0] == 0
+    assert world.ran[-1].argv == ("/bin/bash",)
+
+
+def test_option_of_docker_before_the_program_is_refused_with_ours(world):
+    code, _, said = world.typed("run", f"torch:{world.built().name}", "-v", "/data:/data", "ls")
+    assert (code, "-v is an option of another program's run" in said, "--mount SOURCE:TARGET" in said) == (
+        2,
+        True,
+        True,
+    )
+    assert world.typed("run", f"torch:{world.built().name}", "ls", "-v")[0] == 0
+
+
+def test_folders_of_the_users_configuration_and_of_a_target_are_mounted(world):
+    image, folder = f"torch:{world.built().name}", world.root
+    (folder / ".config/graphcrate").mkdir(parents=True)
+    (folder / ".config/graphcrate/config.toml").write_text(f'mounts = ["{folder}:/site:ro"]\n')
+    (folder / "mine.toml").write_text(f'mounts = ["{folder}/dist:/images:ro"]\n')
+    world.patch.setattr(options.settings, "environment", lambda: world.place.environment)
+    for cached in (options.config, options.users_config):
+        world.patch.setattr(options, cached.__name__, cached.__wrapped__)
+    world.patch.setattr(run, "users_config", options.users_config)
+    code, _, said = world.typed("run", image, "--target", "mine.toml", "--", "ls")
+    assert code == 0, said
+    assert [bind.target for bind in world.ran[-1].binds] == ["/work", "/site", "/images"]
+    (folder / "graphcrate.toml").write_text('mounts = ["/:/host"]\n')
+    code, _, said = world.typed("run", image, "--", "ls")
+    assert (code, "a project's own file cannot have" in said) == (2, True), "it may be a stranger's"
 
 
 def test_run_binds_the_working_folder_and_passes_terminal_and_gpus(world):

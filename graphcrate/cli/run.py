@@ -1,0 +1,116 @@
+"""The command `run`: its options stand before the program, whose own are not looked at. `cli` registers it."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+import typer.core
+
+from graphcrate.cli import options
+from graphcrate.cli.options import here, named, users_config
+from graphcrate.model.errors import UsageError
+from graphcrate.model.words import printable
+
+Ref = Annotated[
+    str,
+    typer.Argument(help="NAME:TAG, the path of an image, docker:NAME or podman:NAME.", metavar="REF"),
+]
+Program = Annotated[
+    list[str] | None,
+    typer.Argument(help="Program and its arguments; the image's own if left out, else a shell.", metavar="[PROGRAM…]"),
+]
+Env = Annotated[
+    list[str] | None,
+    typer.Option(help="A variable, with its value here where none is given; again for more.", metavar="NAME[=VALUE]"),
+]
+EnvFile = Annotated[list[Path] | None, typer.Option(help="A file of lines NAME=VALUE; again for more.")]
+Mount = Annotated[
+    list[str] | None,
+    typer.Option(help="A folder of this machine in the image; again for more.", metavar="SOURCE:TARGET[:ro]"),
+]
+Workdir = Annotated[str, typer.Option(help="Folder of the image to start in; else /work.")]
+CacheDir = Annotated[
+    Path | None, typer.Option(help="Folder for what programs download (HF_HOME, TORCH_HOME, …); outlives the run.")
+]
+Runner = Annotated[
+    Literal["auto", "embedded", "docker", "podman", "apptainer", "singularity"],
+    typer.Option(help="What runs it; auto: by what REF is."),
+]
+
+
+class BeforeProgram(typer.core.TyperCommand):
+    """A command whose second argument is a program: no word from there on is an option of ours."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (click's, which typer has a copy of)
+        """Set off the program by `--`. Raises UsageError for an option that docker or singularity has before it."""
+        takes = {name: not getattr(option, "is_flag", False) for option in self.params for name in option_names(option)}
+        takes |= dict.fromkeys(ctx.help_option_names, False)
+        at, refs = 0, 0
+        while at < len(args) and args[at] != "--":
+            word = args[at]
+            if word.startswith("-") and len(word) > 1:
+                name, equals, _ = word.partition("=")
+                _refuse_foreign(word, name in takes)
+                at += 1 if equals or not takes.get(name) else 2
+                continue
+            if refs:
+                args = [*args[:at], "--", *args[at:]]
+                break
+            at, refs = at + 1, 1
+        return super().parse_args(ctx, args)
+
+
+def option_names(parameter: Any) -> list[str]:  # noqa: ANN401 (click's)
+    """Return the names of an option, those that turn it off too; none of an argument."""
+    return [] if parameter.param_type_name == "argument" else [*parameter.opts, *parameter.secondary_opts]
+
+
+def _refuse_foreign(word: str, is_ours: bool) -> None:
+    from graphcrate.engines.run_order import foreign
+
+    if not is_ours and (instead := foreign(word)):
+        raise UsageError(f"{printable(word)} is an option of another program's run", next_step=instead)
+
+
+def run(
+    ref: Ref,
+    program: Program = None,
+    env: Env = None,
+    env_file: EnvFile = None,
+    mount: Mount = None,
+    workdir: Workdir = "",
+    cache_dir: CacheDir = None,
+    network: Annotated[bool, typer.Option(help="Let it use this machine's network, as other runtimes do.")] = True,
+    runner: Runner = "auto",
+    target: Annotated[
+        str, typer.Option(help="A machine of targets/, or a file like those: the folders that it mounts.")
+    ] = "",
+    platform: options.AnyPlatform = "",
+    output: options.Output = Path("dist"),
+) -> None:
+    """Run a program inside an image, by default without any engine. This directory is /work inside."""
+    from graphcrate.artifacts.locate import locate
+    from graphcrate.engines.run_order import RunRequest
+    from graphcrate.engines.trials import artifact
+
+    ctx, own = here(), users_config()
+    configured = list(own.mounts)
+    if target or own.target:
+        from graphcrate.compat.variants import explain
+        from graphcrate.compat.variants.targets import MachineRequest
+
+        configured += explain.find_target(ctx, MachineRequest(target=target or own.target)).mounts
+    request = RunRequest(
+        program=program or (),
+        env=env or (),
+        env_files=env_file or (),
+        mounts=mount or (),
+        configured=configured,
+        workdir=workdir,
+        cache=cache_dir,
+        network=network,
+    )
+    source = replace(locate(named(ref, output, platform), output), platform=options.platform_of(platform))
+    sys.exit(artifact.run(source, runner, request, ctx))
