@@ -29,8 +29,18 @@ from graphcrate.resolve.stack.locks import Resolution, ResolveContext
 
 
 @trace.span("lock the stack")
-def lock_stack(choice: VariantChoice, sources: SourceOptions, ctx: Context, *, fresh: bool = False) -> Resolution:
-    """Choose the first candidate that is available, by its lock where it has one. `fresh`: locks are ignored."""
+def lock_stack(
+    choice: VariantChoice,
+    sources: SourceOptions,
+    ctx: Context,
+    *,
+    fresh: bool = False,
+    ungiven: dict[str, GraphcrateError] | None = None,
+) -> Resolution:
+    """Choose the first candidate that is available, by its lock where it has one. `fresh`: locks are ignored.
+
+    `ungiven`: files that were locked and that no source gave, and why.
+    """
     recipe, variant = choice.recipe, choice.variant
     context = ResolveContext(
         recipe=recipe,
@@ -38,6 +48,7 @@ def lock_stack(choice: VariantChoice, sources: SourceOptions, ctx: Context, *, f
         request=sources,
         ctx=ctx,
         built=lambda lock: extensions.built(extensions.for_gpus(lock, choice.gpu), ctx),
+        ungiven={} if ungiven is None else ungiven,
     )
     locks = {} if fresh else {each.name: read_lock(ctx, recipe, variant, each) for each in choice.usable}
     committed = {name: lock for name, lock in locks.items() if lock is not None}

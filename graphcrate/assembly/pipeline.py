@@ -18,11 +18,13 @@ from graphcrate.engines.embedded import run as running
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import link, write_file
 from graphcrate.host.disk.os_errors import MachineError
-from graphcrate.model.errors import BuildError, HostError, NetworkError, UsageError
+from graphcrate.model.errors import BuildError, GraphcrateError, HostError, NetworkError, UsageError
 from graphcrate.model.plan import Plan
 from graphcrate.model.platform import DEFAULT
+from graphcrate.model.recipe import Channel
 from graphcrate.model.report import BuildReport
 from graphcrate.oci import layer_files
+from graphcrate.resolve.sources.failures import UNGIVEN, reason
 from graphcrate.resolve.stack import base
 from graphcrate.resolve.stack.locks import Resolution
 
@@ -111,11 +113,25 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
 
 
 def _build_and_test(job: BuildJob, ctx: Context) -> BuildReport:
-    """Lock the stack and what is added to it, then make the image, on top of the stack's own where that may be."""
-    engine, choice, additions = job.engine, job.choice, job.typed.additions
-    if version := engine.check(ctx.environment):
+    """Lock the stack and build it; where no source gives a locked file, with another file or the next candidate."""
+    if version := job.engine.check(ctx.environment):
         ctx.progress.note(f"engine: {version}")
-    locked = locking.lock_stack(choice, job.typed.sources, ctx)
+    ungiven: dict[str, GraphcrateError] = {}
+    while True:
+        locked = locking.lock_stack(job.choice, job.typed.sources, ctx, ungiven=ungiven)
+        try:
+            return _build_locked(job, locked, ctx)
+        except UNGIVEN as error:
+            known = [each.file.name for each in locked.lock.packages if each.channel is not Channel.LOCAL]
+            if job.typed.sources.locked or error.file in ungiven or error.file not in known:
+                raise
+            ungiven[error.file] = error
+            ctx.progress.warn(f"{reason(error)}; looking for another file, or another candidate")
+
+
+def _build_locked(job: BuildJob, locked: Resolution, ctx: Context) -> BuildReport:
+    """Lock what is added to the stack, then make the image, on top of the stack's own where that may be."""
+    engine, choice, additions = job.engine, job.choice, job.typed.additions
     stack = locking.for_gpus(locked, choice.gpu)
     if not additions:
         return _finish(job, stack, ctx, is_last=True)

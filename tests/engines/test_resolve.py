@@ -297,6 +297,25 @@ def test_stack_without_a_release_of_its_day_is_refused_with_what_uv_says(cache):
             choose(context, {})
 
 
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ({"wrong": True}, "gives other bytes as"),
+        ({"status": 403}, "does not give"),
+        ({"cut_after": 9}, "does not give"),
+    ],
+)
+def test_torch_that_only_head_gets_leads_to_the_next_candidate(server, cache, fault, says):
+    """In uv's own words, of which the unit tests have copies."""
+    name, _ = small_index.pytorch_channel(server)
+    server.faults[f"/whl/cu118/{name}"] = [Fault(method="GET", **fault)] * 99
+    recipe = small_index.recipe(PYTORCH, COMPATIBLE, extensions=())
+    resolution = choose(small_index.context(recipe, SourceOptions(), cache, environment(server)), {})
+    del server.faults[f"/whl/cu118/{name}"]
+    assert resolution.candidate is COMPATIBLE
+    assert f"which no source gave (127.0.0.1:{server.port} {says} {name})" in resolution.outcomes[0].constraint
+
+
 def names(lock):
     return set(lock.added.packages)
 

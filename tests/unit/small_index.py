@@ -17,12 +17,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.compat.variants.request import SourceOptions
+from graphcrate.host.net.connections import HttpError
 from graphcrate.model.lock import DebianBase, DebianToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from graphcrate.resolve.sources import pyg_lib
 from graphcrate.resolve.sources.channels import Source, SourceKind
 from graphcrate.resolve.sources.target import project_and_version
-from graphcrate.resolve.stack import base, extensions, resolver
+from graphcrate.resolve.stack import base, extensions, pinning, resolver
 from graphcrate.resolve.stack.locks import ResolveContext
 from graphcrate.resolve.stack.pinning import UnsolvableError
 from tests.made import deb, index_of, place
@@ -188,7 +189,7 @@ class Uv:
                 file = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rpartition("/")[2])
                 entries.append((name, project_and_version(file)[1], f'archive = {{ url = "{url}" }}'))
                 seen.add(name)
-                queue += requires_of(self._read(client, url))
+                queue += requires_of(self._given(client, line))
                 continue
             requirement = fixed.get(canonicalize_name(Requirement(line).name), Requirement(line))
             name = canonicalize_name(requirement.name)
@@ -214,6 +215,18 @@ class Uv:
             f'[[packages]]\nname = "{name}"\nversion = "{version}"\n{files}\n' for name, version, files in entries
         )
         return 'lock-version = "1.0"\n' + "".join(tables)
+
+    def _given(self, client, line):
+        """The wheel at a requirement's address; where there is none, uv's own words on it (0.9)."""
+        why = "Failed to unzip wheel: unable to locate the end of central directory record"
+        try:
+            content = self._read(client, line.split(" @ ")[1])
+        except HttpError as error:
+            why = f"an upstream reader returned an error: {error.what}"
+        else:
+            if zipfile.is_zipfile(io.BytesIO(content)):
+                return content
+        raise pinning._failure(pinning.NO_SOLUTION, [f"error: Failed to download `{line}`", f"  cause: {why}"])
 
     def _read(self, client, url):
         parts = urllib.parse.urlsplit(url)

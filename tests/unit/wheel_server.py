@@ -27,6 +27,7 @@ class Fault:
 
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
+    method: str = ""  # of the requests that it is for; empty: all
     cut_after: int | None = None  # bytes of the body, then the connection closes
     wrong: bool = False  # the body's bytes are flipped
     seconds: float = 0.0  # before the answer
@@ -142,7 +143,7 @@ class _Handler(Answers):
         server = self.owner
         server.asked.append(self.asked(path))
         pending = server.faults.get(path)
-        fault = pending.pop(0) if pending else Fault()
+        fault = pending.pop(0) if pending and pending[0].method in ("", self.command) else Fault()
         time.sleep(fault.seconds)
         if path in server.redirects:
             return self._send(302, {"Location": server.redirects[path]}, b"", fault)

@@ -5,7 +5,23 @@ from collections import Counter
 from collections.abc import Callable
 
 from graphcrate.host.net.connections import server_of
-from graphcrate.model.errors import NetworkError
+from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
+
+
+class UngivenError(NetworkError):
+    """No source gives a file, whose name is `file`."""
+
+    file: str = ""
+
+
+class OtherBytesError(IntegrityError):
+    """Each source that has a file has other bytes; its name is `file`."""
+
+    file: str = ""
+
+
+#: what a channel's next link, its next source or the next candidate may do without
+UNGIVEN = (UngivenError, OtherBytesError)
 
 
 class Failures:
@@ -37,10 +53,10 @@ class Failures:
                 self._note(f"{source} did not give {count} files ({why}): they came from elsewhere")
 
 
-def reason(error: NetworkError) -> str:
+def reason(error: GraphcrateError) -> str:
     """An error in a few words, for a list."""
     constraint: str = getattr(error, "constraint", "")
-    return constraint or error.what
+    return constraint or error.what.partition("\n")[0]
 
 
 def source_name(url: str) -> str:

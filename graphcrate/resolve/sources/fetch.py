@@ -17,6 +17,7 @@ from graphcrate.model.errors import GraphcrateError, IntegrityError, LockedError
 from graphcrate.model.lock import Lock, LockedCrate, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.model.words import number_of
+from graphcrate.resolve.sources.failures import OtherBytesError, UngivenError
 from graphcrate.resolve.sources.offers import Offers, Sources
 from graphcrate.resolve.sources.search import FileSearch
 from graphcrate.resolve.sources.storing import UnreadableFileError, is_stored, store
@@ -123,11 +124,13 @@ def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
         "".join(f"\n    {failure}" for failure in dict.fromkeys(search.failures)) or "\n    there is no source to ask"
     )
     if search.only_other_bytes:
-        return IntegrityError(
+        other = OtherBytesError(
             f"{file.name}: no source of {where} has the bytes that the lock names{tried}",
             cause=f"The lock says sha256 {file.sha256}. The file was replaced after locking, or is damaged on its way.",
             next_step=f"try another source ({setting(mirror='…')}){_other_channel(package)}, or {_LOCK_AGAIN}",
         )
+        other.file = file.name
+        return other
     if search.unreadable is not None:
         return search.unreadable
     if offers.sources.request.locked and search.answered:
@@ -136,10 +139,12 @@ def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
             cause=f"The lock says sha256 {file.sha256}; {setting(locked=True).both()} takes no other file.",
             next_step=f"try another source ({setting(mirror='…')}), or {_LOCK_AGAIN}",
         )
-    return NetworkError(
+    ungiven = UngivenError(
         f"{file.name} ({file.size / 1e6:.1f} MB): no source of {where} gives it{tried}",
         next_step=_next_step(search, offers),
     )
+    ungiven.file = file.name
+    return ungiven
 
 
 def _other_channel(package: LockedPackage | LockedCrate) -> str:

@@ -21,9 +21,9 @@ import msgspec
 from packaging.metadata import parse_email
 
 from graphcrate.host.disk.cache import kept
-from graphcrate.host.net.connections import ABSENT, HttpError
+from graphcrate.host.net.connections import HttpError
 from graphcrate.host.net.http import Client
-from graphcrate.model.errors import NetworkError
+from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import LockedFile
 from graphcrate.resolve.sources.channels import Link, local_path
 from graphcrate.resolve.sources.offers import Offer, Sources
@@ -105,8 +105,12 @@ class MetadataReader:
         if not link.sha256 or size > LARGEST:
             return None
         wheel = LockedFile(name=link.name, size=size, sha256=link.sha256)
-        with store(wheel, link.url, client, self._sources.cache).open("rb") as stored:
-            return _of_wheel(stored)
+        try:
+            stored = store(wheel, link.url, client, self._sources.cache)
+        except IntegrityError:  # it is refused where it is to be installed
+            return None
+        with stored.open("rb") as file:
+            return _of_wheel(file)
 
     def _beside(self, link: Link) -> bytes | None:
         """METADATA from beside the wheel (PEP 658); None where it is absent, or is not what the page states.
@@ -116,7 +120,7 @@ class MetadataReader:
         try:
             body = self._sources.client.request("GET", f"{link.url}.metadata").body
         except HttpError as error:
-            if error.status not in ABSENT:
+            if error.status is None:  # nor does it give the wheel
                 raise
             return None
         is_stated = link.metadata_sha256 in ("", hashlib.sha256(body).hexdigest())

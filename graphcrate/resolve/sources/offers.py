@@ -15,7 +15,7 @@ from graphcrate.host import arguments, process, settings
 from graphcrate.host.disk.os_errors import MachineError
 from graphcrate.host.progress import Progress
 from graphcrate.model.command import setting
-from graphcrate.model.errors import BuildError, NetworkError
+from graphcrate.model.errors import BuildError, GraphcrateError, IntegrityError, NetworkError
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.resolve.sources import further
@@ -96,7 +96,8 @@ else:
 class Sources:
     """One request's way to all sources, for many threads. Nothing is opened, imported or asked before it is needed.
 
-    `note` gets a line for each source that does not give a locked file while another is left.
+    `note` gets a line for each source that does not give a locked file while another is left. `ungiven`: names of files
+    that were listed and that no source gave, and why; it grows while one command looks for others.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Sources:
         environment: Mapping[str, str],
         note: Callable[[str], None] = lambda _: None,
         progress: "Progress | None" = None,
+        ungiven: dict[str, GraphcrateError] | None = None,
     ) -> None:
         self.request = request
         self.cache = cache
@@ -113,6 +115,7 @@ class Sources:
         self.note = note
         self.progress = progress or Progress()
         self.failures = Failures(note)
+        self.ungiven = {} if ungiven is None else ungiven
         self.lock = threading.RLock()
 
     @shared_property
@@ -300,13 +303,15 @@ class Offers:
         link = self._with_hash(link, channel, project)
         if channel is Channel.PYPI:
             return link
+        if link.name in self.sources.ungiven:
+            return [f"no source gave ({reason(self.sources.ungiven[link.name])})"]
         refused: dict[str, str] = {}
         for address in self._addresses(link, channel):
             server = source_name(address)
             try:
                 placed = msgspec.structs.replace(link, url=address)
                 file = locked_file(placed, self.sources.client, self.sources.cache, self.sources.progress)
-            except NetworkError as error:
+            except (NetworkError, IntegrityError) as error:
                 refused.setdefault(server, f"{server} does not give ({reason(error)})")
             else:
                 is_stated = bool(link.sha256)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from graphcrate.model.errors import HostError, IntegrityError
 from graphcrate.model.limits import SOURCE_FILE, WHEEL_FILE
 from graphcrate.model.lock import LockedFile
 from graphcrate.resolve.sources.channels import Link, local_path
+from graphcrate.resolve.sources.failures import source_name
 
 if TYPE_CHECKING:
     from graphcrate.host.net.http import Client
@@ -96,6 +98,8 @@ def store_unhashed(
         else:
             most = WHEEL_FILE if link.name.endswith(".whl") else SOURCE_FILE
             sha256 = client.download(link.url, arriving, size=link.size, sha256=None, most=most, advance=advance)
+            if link.name.endswith(".whl") and not zipfile.is_zipfile(arriving):  # a portal's page, to begin with
+                raise IntegrityError(f"{source_name(link.url)} gives something else than a wheel as {link.name}")
         file = LockedFile(name=link.name, size=arriving.stat().st_size, sha256=sha256)
         cache.adopt(arriving, cache.file(sha256, link.name))
     return file

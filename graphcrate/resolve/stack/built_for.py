@@ -15,11 +15,11 @@ from graphcrate.compat.facts import pairs, sonames
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.host.progress import Progress
-from graphcrate.model.errors import ResolutionError
+from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import CHANNELS
 from graphcrate.resolve.sources.channels import Link
-from graphcrate.resolve.sources.fetch import THREADS
+from graphcrate.resolve.sources.fetch import THREADS, fetch_one
 from graphcrate.resolve.sources.offers import Offers
 from graphcrate.resolve.sources.storing import is_stored, store
 from treeaudit import elf
@@ -47,7 +47,10 @@ def check(packages: Iterable[LockedPackage], links: Mapping[str, Link], offers: 
         total = sum(package.file.size for package in absent)
 
         def fetch(package: LockedPackage, advance: Advance) -> None:
-            store(package.file, links[package.name].url, client, cache, advance)
+            try:
+                store(package.file, links[package.name].url, client, cache, advance)
+            except (IntegrityError, NetworkError):
+                fetch_one(package, offers)  # wherever else it is, else it says why not
 
         with progress.task(
             f"reading the CUDA version of {', '.join(package.name for package in absent)}", total

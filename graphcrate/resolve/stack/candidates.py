@@ -14,11 +14,12 @@ from graphcrate.compat.variants.request import Extensions
 from graphcrate.host import settings
 from graphcrate.host.disk.cache import kept
 from graphcrate.model.command import command, setting
-from graphcrate.model.errors import LockedError, NetworkError, ResolutionError, UsageError
+from graphcrate.model.errors import GraphcrateError, LockedError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import CandidateOutcome
 from graphcrate.resolve.sources.channels import asks_public_mirrors, mirror_of, names_of
+from graphcrate.resolve.sources.failures import UNGIVEN, reason
 from graphcrate.resolve.sources.fetch import missing_packages
 from graphcrate.resolve.sources.offers import Offers, Sources, UnavailableError, unavailable
 from graphcrate.resolve.sources.search import FileSearch
@@ -69,6 +70,7 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
         )
     candidates = [LockCandidate(context, candidate, committed.get(candidate.name), fresh) for candidate in allowed]
     failures: dict[str, UnavailableError] = {}
+    broken: list[GraphcrateError] = []
     for number, candidate in enumerate(candidates):
         fallback = not request.channel and any(later.complete for later in candidates[number + 1 :])
         try:
@@ -76,9 +78,8 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
         except UnavailableError as error:
             failures[candidate.value.name] = error
             continue
-        except NetworkError as error:
-            if not fallback:  # in any case a later candidate needs nothing of a server
-                raise
+        except NetworkError as error:  # of what a later candidate may do without
+            broken.append(error)
             failures[candidate.value.name] = unavailable(candidate.value.channels[0], [error.what], unreachable=True)
             continue
         out = (
@@ -87,6 +88,8 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
         )
         chosen = CandidateOutcome(candidate=candidate.value.name, chosen=True)
         return Resolution(lock=lock, candidate=candidate.value, outcomes=(*out, chosen))
+    if causes := [*context.ungiven.values(), *broken]:
+        raise causes[0]  # says most
     raise _none(context, failures)
 
 
@@ -138,12 +141,33 @@ class LockCandidate:
             self._progress.note(
                 f"resolving {context.recipe.name} CUDA {context.variant.cuda}, candidate {self.value.name}"
             )
-            lock = resolve(context, self.value, self._digest)
+            while True:  # without each listed file that no source gives
+                try:
+                    lock = resolve(context, self.value, self._digest)
+                except UNGIVEN as error:
+                    self._require_other(error.file, error)
+                    context.ungiven[error.file] = error
+                    self._progress.note(f"no source gives {error.file}: looking for another")
+                else:
+                    break
+            for name in self._ungiven(lock):
+                self._require_other(name, context.ungiven[name])
         except UnavailableError as error:
             self._note_outage(error)
             raise
         self._cache.keep(self._path("json"), encode(lock))
         return lock
+
+    def _ungiven(self, lock: Lock) -> list[str]:
+        """Names of the lock's files that no source gave a moment ago."""
+        if not self._context.ungiven:
+            return []
+        return [package.file.name for package in self._missing(lock) if package.file.name in self._context.ungiven]
+
+    def _require_other(self, name: str, error: GraphcrateError) -> None:
+        """Raises UnavailableError where a file is chosen again that no source gave."""
+        if name in self._context.ungiven:
+            raise unavailable(self.value.channels[0], [reason(error)], unreachable=False)
 
     def _compilation(self, lock: Lock) -> Compilation:
         """Return the compilation of a devel image, from the cache or locked now; the lock's packages stay."""
@@ -170,6 +194,8 @@ class LockCandidate:
 
         Such a channel may have what is missing, or a wheel of what is compiled.
         """
+        if self._ungiven(lock):
+            return False
         offers = Offers.of_lock(self._context.sources, lock)
         missing = sorted(self._to_look_for(lock, offers.sources), key=lambda package: package.file.size)
         largest = {package.channel: package for package in missing}

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from graphcrate.compat.facts.pyg_lib import release_for
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
+from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import CandidateOutcome
@@ -33,12 +34,14 @@ class ResolveContext:
     request: SourceOptions
     ctx: Context
     built: Callable[[Lock], Collection[str]] = lambda _: ()
+    ungiven: dict[str, GraphcrateError] = field(default_factory=dict)  #: as in `Sources`
     next_steps: NextSteps | None = None  #: commands that messages name; None: of the stack itself, which has its own
 
     @functools.cached_property
     def sources(self) -> Sources:
         """All sources of this request."""
-        return Sources(self.request, self.ctx.cache, self.ctx.environment, self.ctx.progress.note, self.ctx.progress)
+        ctx, note = self.ctx, self.ctx.progress.note
+        return Sources(self.request, ctx.cache, ctx.environment, note, ctx.progress, self.ungiven)
 
     @functools.cached_property
     def local_torch(self) -> frozenset[str]:

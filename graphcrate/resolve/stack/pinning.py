@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sys
 import tomllib
 import urllib.parse
@@ -23,11 +24,12 @@ from graphcrate.compat.facts.packages import markers
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.net.connections import HttpError, NoAnswer
 from graphcrate.host.net.retry import STALLED_TRIES
-from graphcrate.model.errors import NetworkError, ResolutionError
+from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.sources.channels import Link, Source, SourceKind, local_path, mirror_of
-from graphcrate.resolve.sources.offers import Offer, Offers, Sources, uv_program
+from graphcrate.resolve.sources.failures import OtherBytesError, UngivenError, source_name
+from graphcrate.resolve.sources.offers import FIXES, Offer, Offers, Sources, uv_program
 from graphcrate.resolve.sources.storing import locked_file, store
 from graphcrate.resolve.sources.target import WheelTarget
 
@@ -47,6 +49,8 @@ KEPT = (
 )  # fmt: skip
 #: uv's exit codes where packages contradict each other, and where it could not look for a solution
 NO_SOLUTION, NO_ANSWER = 1, 2
+#: uv's word on a wheel that it was told the address of: torch, an extension
+_BY_ADDRESS = re.compile(r"Failed to download `[^`\s]+ @ (https?://[^`\s#?]+)")
 COMMON = "numpy"  #: a project that every package index has
 THREADS = 8
 
@@ -276,8 +280,15 @@ class UnsolvableError(ResolutionError):
     explanation: str = ""
 
 
-def _failure(exit_code: int, lines: Sequence[str]) -> ResolutionError | NetworkError:
+def _failure(exit_code: int, lines: Sequence[str]) -> ResolutionError | NetworkError | IntegrityError:
     text = "\n".join(line for line in lines if line.strip())
+    if (given := _BY_ADDRESS.search(text)) and "certificate" not in text:
+        kind = OtherBytesError if "unzip" in text and "upstream reader" not in text else UngivenError
+        name = urllib.parse.unquote(given[1].rpartition("/")[2])
+        what = "gives other bytes as" if kind is OtherBytesError else "does not give"
+        ungiven = kind(f"{source_name(given[1])} {what} {name}\n{text}", next_step=FIXES[Channel.PYTORCH])
+        ungiven.file = name
+        return ungiven
     if exit_code == NO_ANSWER and "certificate" in text:
         return NetworkError(
             f"uv cannot read the package index\n{text}",

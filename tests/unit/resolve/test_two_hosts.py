@@ -2,6 +2,7 @@
 
 import hashlib
 
+import msgspec
 import pytest
 
 from graphcrate.host.net.connections import HttpError
@@ -157,7 +158,7 @@ def test_page_that_states_no_hash_is_said_while_its_file_is_fetched_and_in_the_l
 
 
 @pytest.mark.parametrize("stated", ["true", "sha256=" + "0" * 64])
-@pytest.mark.parametrize("status", [200, 403, 404, 410])
+@pytest.mark.parametrize("status", [200, 403, 404, 410, 500])
 def test_metadata_that_is_absent_or_another_is_read_from_the_wheel(world, files, pages, stated, status):
     pages(metadata=stated)
     files.put(f"{PLACE}.metadata", b"Metadata-Version: 2.1\nName: torch\nVersion: 1\nRequires-Dist: other\n")
@@ -168,10 +169,10 @@ def test_metadata_that_is_absent_or_another_is_read_from_the_wheel(world, files,
     assert metadata.MetadataReader(sources).of(torch).requires == (("other",) if is_taken else ("filelock",))
 
 
-def test_metadata_of_a_server_that_fails_is_an_error(world, files, pages):
+def test_metadata_of_a_server_that_is_not_reached_is_an_error(world, files, pages):
     pages(metadata="true")
-    files.faults[f"{PLACE}.metadata"] = [Fault(status=500)] * 99
     sources = world.context(small_index.recipe(PYTORCH)).sources
     torch = find_torch(PYTORCH, WheelTarget("3.11", "2.36"), sources)
+    gone = msgspec.structs.replace(torch.link, url=f"{NOWHERE}/{TORCH}")
     with pytest.raises(HttpError):
-        metadata.MetadataReader(sources).of(torch)
+        metadata.MetadataReader(sources).of(msgspec.structs.replace(torch, link=gone))
