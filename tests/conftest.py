@@ -112,3 +112,9 @@ def index_answers():
 def project():
     """The project's root folder."""
     return ROOT
+
+
+@pytest.fixture(autouse=True)
+def no_witnesses(monkeypatch):
+    """Small wheels have the names of real ones, and other bytes than the locks of others say."""
+    monkeypatch.setattr("graphcrate.compat.facts.witnesses.witnessed", dict)

@@ -32,6 +32,7 @@ from graphcrate.resolve.sources.channels import (
 )
 from graphcrate.resolve.sources.failures import Failures, reason, source_name
 from graphcrate.resolve.sources.storing import locked_file
+from graphcrate.resolve.sources.witnessing import witnessed
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -298,13 +299,14 @@ class Offers:
         """Return the link with hash and size, from the first server that gives the file; or why none does.
 
         A page of PyTorch's or PyG's and the files that it lists may be on two servers, of which a site blocks one.
-        Files of the package index are chosen and asked for by uv.
+        Files of the package index are chosen and asked for by uv. Raises IntegrityError as `witnessed`.
         """
-        link = self._with_hash(link, channel, project)
+        stated = self._with_hash(link, channel, project)
         if channel is Channel.PYPI:
-            return link
+            return stated
         if link.name in self.sources.ungiven:
             return [f"no source gave ({reason(self.sources.ungiven[link.name])})"]
+        link = witnessed(stated, channel)
         refused: dict[str, str] = {}
         for address in self._addresses(link, channel):
             server = source_name(address)
@@ -314,7 +316,7 @@ class Offers:
             except (NetworkError, IntegrityError) as error:
                 refused.setdefault(server, f"{server} does not give ({reason(error)})")
             else:
-                is_stated = bool(link.sha256)
+                is_stated = bool(stated.sha256)
                 return msgspec.structs.replace(placed, sha256=file.sha256, size=file.size, is_hash_stated=is_stated)
         return [*refused.values()]
 

@@ -24,7 +24,7 @@ from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
 from graphcrate.model.words import listed
-from graphcrate.resolve.sources import pyg_lib
+from graphcrate.resolve.sources import pyg_lib, witnessing
 from graphcrate.resolve.sources.channels import names_of
 from graphcrate.resolve.sources.metadata import MetadataReader
 from graphcrate.resolve.sources.offers import Offer, Offers, Sources
@@ -180,8 +180,7 @@ def _asked(context: ResolveContext) -> list[str]:
 
 def _notes(offers: Sequence[Offer], candidate: Candidate) -> list[str]:
     wheels = [offer.link for offer in offers if offer.channel is not Channel.LOCAL and not offer.is_sdist]
-    silent = [link.name for link in wheels if not link.is_hash_stated]
-    notes = [f"the sha256 of {name} was taken from the file itself: no page states it" for name in silent]
+    notes = list(filter(None, map(witnessing.note, wheels)))
     if names := ", ".join(canonicalize_name(Requirement(override).name) for override in candidate.overrides):
         notes.append(
             f"`pip check` complains: torch's metadata pins other versions of {names}; the recipe overrides them"

@@ -101,6 +101,24 @@ def catalog(
 
 
 @app.command()
+def witnesses(
+    files: Annotated[list[Path], typer.Argument(help="Lock files, by their paths in the repository.", metavar="FILE…")],
+    repository: Annotated[str, typer.Option(help="OWNER/NAME of a public one that has them.")],
+    commit: Annotated[str, typer.Option(help="The commit that they are of, in 40 digits.")],
+    folder: Annotated[Path, typer.Option(help="The folder that has that repository's files.")] = Path(),
+    check_only: Annotated[bool, typer.Option("--check", help="Compare, and write nothing.")] = False,
+) -> None:
+    """Add others' lock files as witnesses of hashes, or compare them with what is known.
+
+    Ends with 6 where one has another hash for a file that is known.
+    """
+    from upkeep import witnesses as known
+
+    for line in known.update(files, repository, commit, folder, here().root, check=check_only):
+        sys.stdout.write(f"{line}\n")
+
+
+@app.command()
 def lock(
     name: Annotated[
         str,
