@@ -87,6 +87,7 @@ class WheelServer(Loopback):
         self.faults: dict[str, list[Fault]] = {}
         self.asked: list[Asked] = []
         self.ranges = True
+        self.validators: dict[str, str] = {}  # of files: ETag, or Last-Modified
         self.shift = 0  # bytes that an answer to a Range leaves out at its start
 
     def __enter__(self):
@@ -164,15 +165,17 @@ class _Handler(Answers):
     do_HEAD = do_GET
 
     def _send_file(self, body, fault):
-        asked = self.headers.get("Range")
-        if not asked or not self.owner.ranges:
-            return self._send(200, {"Accept-Ranges": "bytes", **dict(fault.headers)}, body, fault)
+        asked, same = self.headers.get("Range"), self.headers.get("If-Range")
+        validator = self.owner.validators.get(urllib.parse.unquote(self.path), "")
+        known = {"ETag" if '"' in validator else "Last-Modified": validator} if validator else {}
+        if not asked or not self.owner.ranges or (same is not None and same != validator):
+            return self._send(200, {"Accept-Ranges": "bytes", **known, **dict(fault.headers)}, body, fault)
         first, last = asked.removeprefix("bytes=").split("-")
         start = int(first) + self.owner.shift if first else max(len(body) - int(last), 0)
         end = min(int(last), len(body) - 1) if first and last else len(body) - 1
         if start >= len(body):
             return self._send(416, {"Content-Range": f"bytes */{len(body)}"}, b"", fault)
-        headers = {"Content-Range": f"bytes {start}-{end}/{len(body)}", "Accept-Ranges": "bytes"}
+        headers = {"Content-Range": f"bytes {start}-{end}/{len(body)}", "Accept-Ranges": "bytes", **known}
         return self._send(206, headers, body[start : end + 1], fault)
 
     def _send(self, status, headers, body, fault):

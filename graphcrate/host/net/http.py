@@ -47,6 +47,13 @@ class Response(msgspec.Struct, frozen=True):
     url: str
 
 
+class RemoteState(msgspec.Struct, frozen=True):
+    """A file on a server: the same state is the same file. `validator`: of If-Range; empty where none is given."""
+
+    size: int
+    validator: str = ""
+
+
 class PartialDownload:
     """A download's file, kept on disk between runs."""
 
@@ -166,8 +173,9 @@ class Client:
         The hash decides, not the server's validators: a part taken from one mirror is completed from another, and a
         part that turns out wrong is fetched once more from its start. `advance` gets bytes (negative when a part is
         thrown away); `tries`: more of a request that fails; `most`: bytes of a file of unknown size.
-        Returns the sha256, also where none was promised (None: then `partial` must be new). Raises IntegrityError
-        for other bytes than promised (`partial` is removed), HttpError, and OSError of the disk.
+        Returns the sha256, also where none was promised (None: then `partial` is new, or `headers` have the If-Range of
+        what it is a part of). Raises IntegrityError for other bytes than promised (`partial` is removed), HttpError,
+        and OSError of the disk.
         """
         least, most = (0, most) if size is None else (size, size)
         with partial.open("a+b") as file:
@@ -198,16 +206,22 @@ class Client:
 
     def size(self, url: str, *, tries: int = TRIES) -> int:
         """The bytes of a file, which is not fetched. Raises HttpError, also where the server does not say how many."""
+        return self.state(url, tries=tries).size
+
+    def state(self, url: str, *, tries: int = TRIES) -> RemoteState:
+        """Ask for size and validator of a file, which is not fetched. Raises HttpError as `size`."""
         headers, retry = {"Accept-Encoding": "identity"}, self.retry(tries)
         response = retry.call(lambda: self.send("HEAD", url, headers=headers, accept=(200, 403, 405, 501)))
         length = response.headers.get("Content-Length", "")
         if response.status != 200 or not length.isdigit():
             part = headers | {"Range": "bytes=0-0"}
-            first = retry.call(lambda: self.send("GET", url, headers=part, accept=(206,)))
-            length = first.headers.get("Content-Range", "").rpartition("/")[2]
+            response = retry.call(lambda: self.send("GET", url, headers=part, accept=(206,)))
+            length = response.headers.get("Content-Range", "").rpartition("/")[2]
         if not length.isdigit():
             raise HttpError.of(NoAnswer.ADDRESS, url, "the server does not say how large the file is")
-        return int(length)
+        tag = response.headers.get("ETag", "")
+        is_strong = tag.startswith('"')  # a weak one may stand for other bytes, too (RFC 9110, section 13.1.5)
+        return RemoteState(int(length), tag if is_strong else response.headers.get("Last-Modified", ""))
 
     def reaches(self, url: str, seconds: float) -> bool:
         """Return whether the host (or the proxy before it) takes a connection within this time. Asks for nothing."""

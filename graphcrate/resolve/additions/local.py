@@ -62,7 +62,7 @@ def store_local(package: str, offers: Offers, context: ResolveContext) -> Locked
     if not is_sdist:  # uv would end as where no index answers
         with open_wheel(path):
             pass
-    file = store_unhashed(Link(name=path.name, url=path.absolute().as_uri()), sources.client, sources.cache)
+    file = store_unhashed(Link(name=path.name, url=path.absolute().as_uri()), sources.cache)
     return LockedPackage(name=str(known[0]), version=str(known[1]), channel=Channel.LOCAL, file=file, compiled=is_sdist)
 
 

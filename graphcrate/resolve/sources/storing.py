@@ -1,22 +1,22 @@
 """Files of links into the cache: each is whole and has its hash, or it is not there."""
 
+import hashlib
 import os
 import shutil
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.cache import Cache, kept
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.disk.os_errors import explained
+from graphcrate.host.net.http import RemoteState
 from graphcrate.host.net.retry import TRIES
 from graphcrate.host.parallel import Advance
 from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import HostError, IntegrityError
-from graphcrate.model.limits import SOURCE_FILE, WHEEL_FILE
 from graphcrate.model.lock import LockedFile
 from graphcrate.resolve.sources.channels import Link, local_path
 from graphcrate.resolve.sources.failures import source_name
@@ -52,7 +52,7 @@ def store(
         if is_stored(file, cache):  # another process was faster
             advance(file.size)
         elif url.startswith("file:"):
-            stored = store_unhashed(Link(name=file.name, url=url), client, cache)
+            stored = store_unhashed(Link(name=file.name, url=url), cache)
             if stored != file:
                 raise IntegrityError(
                     f"{local_path(url)} has sha256 {stored.sha256} instead of {file.sha256}",
@@ -74,32 +74,57 @@ def locked_file(link: Link, client: "Client", cache: Cache, progress: "Progress"
     """
     size = link.size
     if link.url.startswith("file:") and (size is None or not link.sha256):
-        return store_unhashed(link, client, cache)
-    if link.sha256 and size is None:
+        return store_unhashed(link, cache)
+    if not link.sha256:
+        return _fetched(link, client, cache, progress)
+    if size is None:
         cached = cache.file(link.sha256, link.name)
         is_whole = cached.is_file() and sha256_of(cached) == link.sha256  # a part of it has another size
         size = cached.stat().st_size if is_whole else None
-    if size is None:
-        size = client.size(link.url)
-    if link.sha256:
-        return LockedFile(name=link.name, size=size, sha256=link.sha256)
-    with progress.task(f"fetching {link.name}, whose page states no sha256", size) as task:
-        return store_unhashed(msgspec.structs.replace(link, size=size), client, cache, task.advance)
+    return LockedFile(name=link.name, size=client.size(link.url) if size is None else size, sha256=link.sha256)
 
 
-def store_unhashed(
-    link: Link, client: "Client", cache: Cache, advance: Callable[[int], None] = lambda _: None
-) -> LockedFile:
-    """Fetch a file whose hash no page states and return what it turned out to be. Raises as `store`."""
+class _Unhashed(msgspec.Struct, frozen=True):
+    """A record of a file whose hash no page states, by name and address. `sha256`: once it is whole."""
+
+    state: RemoteState
+    sha256: str = ""
+
+
+def _fetched(link: Link, client: "Client", cache: Cache, progress: "Progress") -> LockedFile:
+    """Fetch a file whose hash no page states, once, going on with a part of it; return what it turned out to be.
+
+    Nothing tells whether a part is of the same file but its server, by a validator: without one it counts for nothing.
+    Raises as `store`.
+    """
+    state = client.state(link.url)
+    key = hashlib.sha256(f"{link.name} {link.url}".encode()).hexdigest()
+    record, partial = cache.path("unhashed", f"{key}.json"), cache.path("partial", key)
+    with cache.exclusively(f"file-{key}"), cache.guard():
+        before = kept(record, _Unhashed)
+        if before is None or before.state != state or not state.validator:
+            partial.unlink(missing_ok=True)
+        elif before.sha256 and cache.has_file(before.sha256, link.name, state.size):
+            return LockedFile(name=link.name, size=state.size, sha256=before.sha256)
+        cache.keep(record, msgspec.json.encode(_Unhashed(state)))
+        with progress.task(f"fetching {link.name}, whose page states no sha256", state.size) as task:
+            same = {"If-Range": state.validator} if state.validator else {}
+            sha256 = client.download(
+                link.url, partial, size=state.size, sha256=None, headers=same, advance=task.advance
+            )
+        if link.name.endswith(".whl") and not zipfile.is_zipfile(partial):  # a portal's page, to begin with
+            partial.unlink()
+            raise IntegrityError(f"{source_name(link.url)} gives something else than a wheel as {link.name}")
+        cache.adopt(partial, cache.file(sha256, link.name))
+        cache.keep(record, msgspec.json.encode(_Unhashed(state, sha256)))
+    return LockedFile(name=link.name, size=state.size, sha256=sha256)
+
+
+def store_unhashed(link: Link, cache: Cache) -> LockedFile:
+    """Copy a file of this machine and return what it turned out to be. Raises as `store`."""
     with cache.folder() as folder:
         arriving = folder / "file"
-        if link.url.startswith("file:"):
-            sha256 = _copy(local_path(link.url), arriving)
-        else:
-            most = WHEEL_FILE if link.name.endswith(".whl") else SOURCE_FILE
-            sha256 = client.download(link.url, arriving, size=link.size, sha256=None, most=most, advance=advance)
-            if link.name.endswith(".whl") and not zipfile.is_zipfile(arriving):  # a portal's page, to begin with
-                raise IntegrityError(f"{source_name(link.url)} gives something else than a wheel as {link.name}")
+        sha256 = _copy(local_path(link.url), arriving)
         file = LockedFile(name=link.name, size=arriving.stat().st_size, sha256=sha256)
         cache.adopt(arriving, cache.file(sha256, link.name))
     return file

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import hashlib
+import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
@@ -13,7 +14,7 @@ import pytest
 from graphcrate.compat.facts import addresses
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.disk.cache import Cache
-from graphcrate.host.net.http import Client, PartialDownload
+from graphcrate.host.net.http import CHUNK, Client, PartialDownload
 from graphcrate.host.parallel import StoppedError
 from graphcrate.model.errors import DiskFullError, HostError, IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import LockedFile
@@ -23,7 +24,7 @@ from graphcrate.resolve.sources import fetch as store
 from graphcrate.resolve.sources.channels import Link, WheelMirror
 from graphcrate.resolve.sources.fetch import bytes_to_fetch, fetch, missing_packages
 from graphcrate.resolve.sources.offers import Offers, Sources
-from tests.made import bookworm, deb, index_of, locked, place, public, refused
+from tests.made import bookworm, deb, file_of, index_of, locked, place, public, refused
 from tests.unit import compiled_plans
 from tests.unit.conftest import Recorder
 from tests.unit.small_index import CP311
@@ -407,7 +408,7 @@ def test_unreadable_local_file_is_a_host_error(cache, tmp_path):
     wheel = tmp_path / "torch-2.0.1-cp311-cp311-linux_x86_64.whl"
     wheel.mkdir()
     file, link = LockedFile(name=wheel.name, size=1, sha256="0" * 64), Link(name=wheel.name, url=wheel.as_uri(), size=1)
-    for read in (lambda: storing.store(file, link.url, None, cache), lambda: storing.store_unhashed(link, None, cache)):
+    for read in (lambda: storing.store(file, link.url, None, cache), lambda: storing.store_unhashed(link, cache)):
         with pytest.raises(HostError, match=r"torch-2.*: Is a directory") as caught:
             read()
         assert caught.value.next_step.startswith(f"ls -ld {wheel}")
@@ -426,3 +427,57 @@ def test_unreadable_local_wheel_is_a_host_error_and_looked_for_elsewhere_first(g
     monkeypatch.setattr(Path, "open", refuse)
     with refused(HostError, "own-1.0-py3-none-any.whl: Permission denied", "This user may not", f"ls -ld {tmp_path}"):
         get(lock_of(locked(own, "local")), wheels=tmp_path)
+
+
+# A file whose hash no page states
+
+SILENT, BYTES = small_wheel("silent", "1.0", content=random.Random(0).randbytes(3 * CHUNK // 2))
+TAG, DATE = '"abc"', "Wed, 21 Oct 2015 07:28:00 GMT"
+
+
+@pytest.fixture
+def silent(server, cache, progress):
+    """Lock a file without a hash; what is asked for of it, and with which Range and If-Range."""
+    server.put(f"/{SILENT}", BYTES)
+    link = Link(name=SILENT, url=server.url(f"/{SILENT}"))
+
+    def lock():
+        server.asked.clear()
+        with contextlib.suppress(NetworkError):
+            file = storing.locked_file(link, Client({}, sleep=lambda _: None), cache, progress)
+            assert file == file_of(SILENT, BYTES)
+        return [(asked.method, asked.headers.get("range"), asked.headers.get("if-range")) for asked in server.asked]
+
+    return lock
+
+
+def cut(server):
+    server.faults[f"/{SILENT}"] = [Fault(), Fault(cut_after=CHUNK + 1000), *[Fault(status=404)] * 99]
+
+
+@pytest.mark.parametrize("validator", [TAG, DATE])
+def test_file_without_a_hash_is_resumed_after_a_cut_and_not_fetched_twice(server, silent, validator):
+    server.validators[f"/{SILENT}"] = validator
+    cut(server)
+    silent()
+    del server.faults[f"/{SILENT}"]
+    assert silent() == [("HEAD", None, None), ("GET", f"bytes={CHUNK}-", validator)]
+    assert silent() == [("HEAD", None, None)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(TAG, '"other"'), ("", ""), ('W/"weak"', 'W/"weak"'), (TAG, "")])
+def test_part_without_a_hash_of_a_file_that_may_be_another_is_thrown_away(server, silent, before, after):
+    server.validators[f"/{SILENT}"] = before
+    cut(server)
+    silent()
+    del server.faults[f"/{SILENT}"]
+    server.validators[f"/{SILENT}"] = after
+    (head, got) = silent()
+    assert (head[0], got[:2]) == ("HEAD", ("GET", None))
+
+
+def test_file_without_a_hash_that_left_the_cache_is_fetched_again(server, silent, cache):
+    server.validators[f"/{SILENT}"] = TAG
+    silent()
+    cache.file(file_of(SILENT, BYTES).sha256, SILENT).unlink()
+    assert silent() == [("HEAD", None, None), ("GET", None, TAG)]
