@@ -21,7 +21,7 @@ def start() -> None:
         explains = any(word.startswith("--explain") for word in sys.argv)
         if explains and not is_prepared and os.access(python, os.X_OK):
             # the environment, where there is one, knows Debian's packages too
-            code = os.spawnv(os.P_WAIT, python, [python, "-E", "-s", __file__, *sys.argv[1:]])
+            code = os.spawnv(os.P_WAIT, python, [python, "-E", "-s", *sys.argv])
             if code not in (1, 19, 127):  # an environment that is broken, or another machine's
                 sys.exit(code if code >= 0 else 128 - code)
         if not (explains and is_prepared):
@@ -35,11 +35,15 @@ def start() -> None:
         # a make that called us has flags and variables that are not for this one; stdout is for the result alone
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
         quiet = ["make", "--silent", "--no-print-directory", "-C", root, ".venv/ready-run"]
-        made = os.posix_spawnp("make", quiet, environment, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
+        try:
+            made = os.posix_spawnp("make", quiet, environment, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
+        except FileNotFoundError:
+            sys.stderr.write("build.py: make is not installed\nnext:  sudo apt-get install make\n")
+            sys.exit(7)
         if os.waitpid(made, 0)[1]:
             sys.exit(7)
         # -E -s: what environment modules leave in PYTHONPATH is not for us
-        os.execv(python, [python, "-E", "-s", __file__, *sys.argv[1:]])
+        os.execv(python, [python, "-E", "-s", *sys.argv])  # the path as it was typed: what is printed has it
 
     from graphcrate.model.command import is_upkeeps
 

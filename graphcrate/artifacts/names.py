@@ -85,6 +85,17 @@ def full_name(
     return f"{image}{at}{digest}"
 
 
+def has(ref: str, output: Path, platform: Platform | None = None) -> bool:
+    """Return whether a folder of images has one of this name, whole, short or of a stack alone."""
+    stack, colon, tag = ref.partition("@")[0].partition(":")
+    if not stack or "/" in ref.partition("@")[0] or stack in (".", ".."):
+        return False
+    tags = (tag, f"{tag}{platform.suffix}") if platform else (tag,)
+    if colon and any((output / stack / name).is_dir() for name in tags if name.strip(".")):
+        return True
+    return any(not colon or report.short in tags for report in _reports(output / stack))
+
+
 def _meant(images: list[BuildReport], path: Path) -> BuildReport | None:
     """The image that a short name means: what its link leads to where that has passed, else the newest that has."""
     good = [report for report in images if report.passed and report.short == path.name]

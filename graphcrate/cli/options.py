@@ -127,6 +127,7 @@ TrustPaths = Annotated[
         "none: for one that you have read.",
     ),
 ]
+DIST = Path("dist")  #: below the folder where a command is typed, unless --output says another
 Output = Annotated[Path, typer.Option(help="Folder of images.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say warnings alone, and the result.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
@@ -205,7 +206,35 @@ def named(ref: str, output: Path, platform: str = "", *, quiet: bool = False) ->
     """
     from graphcrate.artifacts.names import full_name
 
-    return full_name(ref, output, here(quiet=quiet).progress.note, platform_of(platform))
+    ctx, asked = here(quiet=quiet), platform_of(platform)
+    place = place_of(ref, output, platform)
+    name = full_name(ref, place, ctx.progress.note, asked)
+    if place == output:
+        return name
+    from graphcrate.artifacts.locate import check_given_digest
+
+    if "@" in name:
+        check_given_digest(name, place)
+    return str(place / name.partition("@")[0].replace(":", "/"))
+
+
+def place_of(ref: str, output: Path, platform: str = "") -> Path:
+    """Return the folder of images that has this one: `output`; where that is not typed, the first place that has it."""
+    from graphcrate.artifacts.names import has
+
+    if output != DIST or Path(ref).exists():
+        return output
+    asked = platform_of(platform)
+    return next((place for place in places_of_images() if has(ref, place, asked)), output)
+
+
+def places_of_images() -> tuple[Path, ...]:
+    """Return the folders of images: of this folder, of GRAPHCRATE_IMAGES, of the user's configuration, of the clone."""
+    ctx = here()
+    named = ctx.environment.get("GRAPHCRATE_IMAGES", "").split(":")
+    others = [Path(text).expanduser().absolute() for text in (*named, *users_config().images) if text]
+    clone = [ctx.root / DIST] if ctx.is_checkout else []
+    return DIST, *(place for place in dict.fromkeys((*others, *clone)) if place != DIST.absolute())
 
 
 def _files() -> Iterator[Path]:

@@ -133,6 +133,7 @@ def job(
     from graphcrate.render import jobs
 
     ctx = here()
+    output = options.place_of(ref, output, platform)
     where, ref = jobs.read_runtime(runtime), named(ref, output, platform)
     job_ = jobs.Job(
         runtime=where,

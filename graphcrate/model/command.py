@@ -1,13 +1,14 @@
 """Commands of ours as values: what a user may type next, as it is typed where this package is.
 
 A checkout has `make`, with settings for most of what builds, and `./build.py` for all; an installed package has
-`graphcrate`. A text has a value in its place: `f"{command('lock', name, cuda='11.8')}    (takes what is there today)"`.
+`graphcrate`. After the path of build.py was typed, that path is printed, and no make. A text has a value in its place: `f"{command('lock', name, cuda='11.8')}    (takes what is there today)"`.
 Where such a text is stored, in a report, it has the words of its writer. Locks and rendered files have none:
 their bytes are the same everywhere.
 """
 
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,17 @@ from graphcrate.model.platform import OS
 #: Whether `make` and `./build.py` are missing. The one look of `model` at the disk: at where it is itself, for good.
 INSTALLED = not Path(__file__).resolve().parents[2].joinpath("build.py").is_file()
 CHECKOUT_PROGRAM, INSTALLED_PROGRAM = "./build.py", "graphcrate"
+
+
+def typed_path(argv0: str) -> str:
+    """Return the path by which a checkout's program was called; empty where make called it, or something else did.
+
+    make calls it `build.py`, without a folder.
+    """
+    return argv0 if argv0.endswith("/build.py") and not INSTALLED else ""
+
+
+TYPED_PATH = typed_path(sys.argv[0])  #: what is printed works in the folder where it was typed
 
 ETC = "…"  #: stands for words that were typed before, or that only the user knows
 USUAL_STACK = "pyg"  #: make's, where none is named
@@ -60,10 +72,10 @@ class Setting:
 
     def both(self) -> str:
         """For who may have typed either: `LOCKED=yes (--locked)`."""
-        return str(self) if INSTALLED else f"{self} ({_line(self.words())})"
+        return str(self) if _by_program() else f"{self} ({_line(self.words())})"
 
     def __str__(self) -> str:
-        return _line(self.words() if INSTALLED else [self.by_make()])
+        return _line(self.words() if _by_program() else [self.by_make()])
 
 
 @dataclass(frozen=True)
@@ -95,10 +107,10 @@ class Command:
 
     def by_program(self) -> str:
         """For the command line, as it is called here."""
-        return self.by(INSTALLED_PROGRAM if INSTALLED else CHECKOUT_PROGRAM)
+        return self.by(_program())
 
     def __str__(self) -> str:
-        return (not INSTALLED and self.by_make()) or self.by_program()
+        return (not _by_program() and self.by_make()) or self.by_program()
 
 
 def command(verb: str, *arguments: str | Path, **options: Value) -> Command:
@@ -127,12 +139,21 @@ def filled(text: str) -> str:
 
 def as_typed(text: str) -> str:
     """A text of a program that is the same everywhere, for a checkout, with its commands as they are typed here."""
-    return _OF_A_CHECKOUT.sub(lambda match: _typed_here(match[0]), text) if INSTALLED else text
+    return _OF_A_CHECKOUT.sub(lambda match: _typed_here(match[0]), text) if _by_program() else text
+
+
+def _by_program() -> bool:
+    """Return whether commands are printed as the command line takes them, and not as make does."""
+    return INSTALLED or bool(TYPED_PATH)
+
+
+def _program() -> str:
+    return INSTALLED_PROGRAM if INSTALLED else TYPED_PATH or CHECKOUT_PROGRAM
 
 
 def _typed_here(of_a_checkout: str) -> str:
     if of_a_checkout == CHECKOUT_PROGRAM:
-        return INSTALLED_PROGRAM
+        return _line([_program()])
     return str(_read(of_a_checkout) or Command(of_a_checkout.split()[1], (ETC,)))
 
 

@@ -3,12 +3,14 @@
 import json
 import os
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from graphcrate.artifacts import names
+from graphcrate.cli import options
 from graphcrate.compat.plan import planning
 from graphcrate.compat.requirements import own
 from graphcrate.engines.embedded import run as running
@@ -194,3 +196,50 @@ def test_short_name_of_a_half_replaced_image_is_refused(world):  # noqa: F811
     other.path.rename(good / "oci")
     code, out, err = world.typed("inspect", "torch:cpu")
     assert (code, out, f"the newest, torch:{good.name}, is not whole" in err) == (2, "", True), err
+
+
+@pytest.fixture
+def elsewhere(world, monkeypatch):  # noqa: F811
+    """A built image, and another working folder."""
+    tag = world.built().name
+    project = world.root / "my project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(options, "users_config", options.Config)
+    return tag
+
+
+@pytest.mark.parametrize("name", ["torch", "torch:cpu", "torch:{tag}"])
+def test_image_of_the_clone_is_found_from_any_folder(world, elsewhere, name):  # noqa: F811
+    code, _, err = world.typed("run", name.format(tag=elsewhere), "--", "true")
+    assert code == 0, err
+    assert world.ran[-1].binds[0].source == world.root / "my project"
+    assert world.typed("inspect", name.format(tag=elsewhere))[0] == 0
+    assert world.typed("run", name.format(tag=elsewhere), "--output", "here", "--", "true")[0] == 2, "it was typed"
+
+
+@pytest.mark.parametrize("name", ["torch", "torch:cpu", "torch:{tag}"])
+@pytest.mark.parametrize("place", ["GRAPHCRATE_IMAGES", "images"])
+def test_image_of_a_site_is_found_where_it_was_copied_to(world, elsewhere, monkeypatch, name, place):  # noqa: F811
+    site = world.root / "site images"
+    (world.root / "dist").rename(site)
+    if place == "images":
+        monkeypatch.setattr(options, "users_config", lambda: options.Config(images=(str(site),)))
+    else:
+        world.place.environment[place] = f"{world.root}/none:{site}"
+    code, _, err = world.typed("run", name.format(tag=elsewhere), "--", "true")
+    assert code == 0, err
+    assert world.typed("job", name.format(tag=elsewhere), "--runtime", "docker", "--command", "true")[0] == 0
+
+
+def test_image_of_the_folder_goes_before_those_of_other_places(world, elsewhere):  # noqa: F811
+    shutil.copytree(world.root / "dist", "dist", symlinks=True)
+    assert options.place_of(f"torch:{elsewhere}", Path("dist")) == Path("dist")
+    shutil.rmtree("dist")
+    assert options.place_of(f"torch:{elsewhere}", Path("dist")) == world.root / "dist"
+
+
+@pytest.mark.parametrize("name", ["", ":", "..", "..:cpu", "torch:..", "torch:.", "a/b:cpu", "/:x"])
+def test_name_that_leads_elsewhere_is_in_no_place(world, name):  # noqa: F811
+    world.built()
+    assert not names.has(name, world.root / "dist")

@@ -6,6 +6,7 @@ Each `command(…)` and `setting(…)` of the code is made here with what its ca
 
 import ast
 import re
+import shlex
 import tomllib
 
 import pytest
@@ -177,6 +178,28 @@ def test_next_step_prints_as_make_build_py_or_graphcrate(value, here, there, mon
     assert f"{value}" == here
     monkeypatch.setattr(commands, "INSTALLED", True)
     assert f"{value}" == ("graphcrate " * isinstance(value, Command)) + there
+
+
+@pytest.mark.parametrize(
+    ("argv0", "printed"),
+    [
+        ("build.py", "make image CUDA=11.8"),  # as the Makefile calls it
+        ("-c", "make image CUDA=11.8"),
+        ("./build.py", "./build.py image pyg --cuda 11.8"),
+        ("../graph crate/build.py", "'../graph crate/build.py' image pyg --cuda 11.8"),
+        ("/home/me/graphcrate/build.py", "/home/me/graphcrate/build.py image pyg --cuda 11.8"),
+    ],
+)
+def test_next_step_has_the_form_that_was_typed(argv0, printed, monkeypatch):
+    monkeypatch.setattr(commands, "TYPED_PATH", commands.typed_path(argv0))
+    assert f"{command('image', 'pyg', cuda='11.8')}" == printed
+    program = shlex.split(printed)[0].replace("make", "./build.py")
+    assert shlex.split(f"{command('run', 'pyg:1')}") == [program, "run", "pyg:1"]
+    assert f"{setting(mirror='sjtu')}" == ("MIRROR=sjtu" if "make" in printed else "--mirror sjtu")
+    text = "rows say ./build.py run pyg:1, and make image CUDA=11.8"
+    by_path = f"rows say {shlex.quote(program)} run pyg:1, and {printed}"
+    assert commands.as_typed(text) == (text if "make" in printed else by_path)
+    assert commands.filled("{make image CUDA=11.8}") == printed
 
 
 #: a command or a setting of make as mere text, which only a checkout could type
