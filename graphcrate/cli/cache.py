@@ -1,12 +1,14 @@
-"""The command `cache`: what each folder of the cache takes of the disk, and freeing it. `cli` registers it."""
+"""The commands `cache` and `images`: what is on the disk, and freeing it. `cli` registers them."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from graphcrate.cli import options
 from graphcrate.cli.options import here, write
+from graphcrate.model.command import command
+from graphcrate.model.errors import UsageError
 
 Free = Annotated[
     list[str] | None,
@@ -39,3 +41,42 @@ def cache(free: Free = None, output: options.Output = Path("dist"), as_json: opt
         "images": images,
     }
     write(answer, "".join(f"{line}\n" for line in lines), as_json=as_json)
+
+
+Action = Annotated[
+    Literal["list", "rm", "prune"],
+    typer.Argument(help="rm: remove these; prune: show what is replaced or left over, and with --yes remove it."),
+]
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Of rm: whole names, NAME:TAG; of a tree without one its digest.")
+]
+
+
+def images(
+    action: Action = "list",
+    names: Names = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Of prune: remove what it shows.")] = False,
+    output: options.Output = options.DIST,
+    as_json: options.Json = False,
+) -> None:
+    """List images of all places: size, what others share, age, last run; or remove some."""
+    from graphcrate.assembly import images as kept
+    from graphcrate.cli import tables
+
+    if bool(names) != (action == "rm") or (yes and action != "prune"):
+        raise UsageError(
+            "rm takes names of images, prune takes --yes, and neither takes the other's",
+            next_step=f"{command('images', 'rm', 'NAME:TAG')}    or {command('images', 'prune')}",
+        )
+    ctx = here()
+    places = options.places_of_images() if output == options.DIST else (output,)
+    known = kept.known(places, ctx)
+    if action == "list":
+        write(known, "".join(f"{line}\n" for line in tables.images(known)), as_json=as_json)
+        return
+    own = [place for place in (output, ctx.root / options.DIST) if place in places]
+    doomed = kept.chosen(names or (), known) if action == "rm" else kept.prunable(known, own)
+    gone = kept.remove(doomed, ctx) if yes or action == "rm" else doomed
+    write(gone, "".join(f"{line}\n" for line in tables.removals(gone)), as_json=as_json)
+    if action == "prune" and doomed and not yes:
+        ctx.progress.note(f"nothing was removed; {command('images', 'prune', yes=True)}    removes it")

@@ -30,7 +30,7 @@ GROUPS = {
     "Use": ("run", "convert", "job", "test"),
     "Look at": ("check", "inspect", "report", "diff", "audit"),
     "Share": ("publish", "verify", "keys"),
-    "Help": ("doctor", "cache"),
+    "Help": ("doctor", "cache", "images"),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
+from graphcrate.assembly.images import KnownImage, Removal
 from graphcrate.assembly.matrix import Result, title
 from graphcrate.cli import options
 from graphcrate.compat.facts import facts
@@ -141,6 +142,30 @@ def proofs(results: Sequence[Result]) -> Iterator[str]:
         cells = (proof.digest[:19], size(proof.bytes), f"{proof.seconds:.0f}", passed, " ".join(gpus_of(proof)))
         rows.append((name, result.state, *cells))
     widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def images(known: Sequence[KnownImage]) -> Iterator[str]:
+    """Yield a line for each image: what it takes, what others share with it, its age, when it ran last."""
+    rows: list[tuple[str, ...]] = [("image", "alone", "shared", "unpacked", "made", "last run", "short name", "in")]
+    for image in known:
+        name = image.name or f"(gone) {image.digest[:19]}"
+        sizes = (size(image.alone), size(image.shared), size(image.unpacked) if image.unpacked else "-")
+        times = [newer.age(int(time)) if time else "-" for time in (image.made, image.used)]
+        rows.append((name, *sizes, *times, min(image.names, key=len, default="-"), image.place or "the cache"))
+    yield from _columns(rows)
+
+
+def removals(gone: Sequence[Removal]) -> Iterator[str]:
+    """Yield a line for each image or tree that goes: its bytes, why, and other files of its folder."""
+    for one in gone:
+        files = f"; with it {joined(one.files)}" if one.files else ""
+        yield f"{one.image.name or one.image.digest}  {size(one.bytes)}  {one.why}{files}"
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 

@@ -20,6 +20,7 @@ from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.engines.run_order import RunRequest, make_order
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.cleaning import bytes_below
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
@@ -192,6 +193,21 @@ def removed_after(digest: str, cache: Cache) -> Iterator[None]:
     yield
     if not was_there:
         _remove(image, cache)
+
+
+def last_used(cache: Cache) -> dict[str, float]:
+    """Return when each unpacked image was run last, by its digest."""
+    return {f"sha256:{image.name}": image.stat().st_mtime for image in _by_use(cache) if (image / "root").is_dir()}
+
+
+def remove_unpacked(digest: str, cache: Cache) -> bool:
+    """Remove an unpacked image unless a command runs in it; return whether it did."""
+    return _remove(_image_folder(digest, cache), cache)
+
+
+def bytes_unpacked(digest: str, cache: Cache) -> int:
+    """Return the bytes that an unpacked image takes of the disk."""
+    return bytes_below(_image_folder(digest, cache))
 
 
 def prunable(cache: Cache) -> list[Path]:
