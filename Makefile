@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" TRUST_PATHS=yes REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL FLAVOUR=devel|jupyter SLIM=yes|all PACK=gzip|zstd|5.14 LOCKED=yes WITHOUT_SECURITY=yes PLAN=yes KEEP_GOING=yes QUIET=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes SUITE=scatter,pyg UPSTREAM=folder
+# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" TRUST_PATHS=yes REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL FLAVOUR=devel|jupyter SLIM=yes|all PACK=gzip|zstd|5.14 LOCKED=yes WITHOUT_SECURITY=yes PLAN=yes KEEP_GOING=yes QUIET=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes SUITE=scatter,pyg UPSTREAM=folder ALL=yes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -13,6 +13,20 @@ strange := $(filter-out $(settings) PYTHON CI ENGINES FAULTS FUZZ RACES HOME PAT
 ifneq ($(strange),)
 nearest := $(shell python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1].upper(), sys.argv[2:], n=1, cutoff=0.5))' '$(firstword $(strange))' $(settings) 2>/dev/null)
 $(error $(firstword $(strange)) is not a setting$(if $(nearest),; the nearest is $(nearest)). There are $(settings))
+endif
+# Goals are looked at before the first recipe: what stands outside of quotes would be one, after an image without it.
+goals := $(shell sed -n 's/^.PHONY: //p' $(firstword $(MAKEFILE_LIST)))
+quoted = '$(subst ','\'',$(1))'
+unknown := $(filter-out $(goals) doctor.py .venv/%,$(MAKECMDGOALS))
+ifneq ($(unknown),)
+list := $(firstword $(filter WITH APT BUILD_APT BUILD_ENV,$(given)) $(foreach name,$(filter $(settings),$(given)),$(if $($(name)),,$(name))))
+closest := $(shell python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1], sys.argv[2:], n=1))' $(call quoted,$(firstword $(unknown))) $(goals) 2>/dev/null)
+$(error $(firstword $(unknown)) is no goal of make$(if $(closest),; the nearest is: make $(closest),$(if $(list),: write $(list)="$(strip $($(list)) $(unknown))",. There are $(goals))))
+endif
+ifneq ($(filter command,$(origin PYTHON)),)
+ifeq ($(shell command -v $(call quoted,$(PYTHON)) 2>/dev/null),)
+$(error PYTHON=$(PYTHON) is no program: it is the Python that runs graphcrate itself. An image has that of its stack (make list); another takes a recipe with `python` (docs/recipes.md))
+endif
 endif
 option = $(if $(2),--$(1) '$(subst ','\'',$(2))')
 python := .venv/bin/python
@@ -121,8 +135,13 @@ lint: .venv/ready-dev ## ruff, mypy; hadolint, shellcheck, zizmor and actionlint
 bench: .venv/ready-run ## measure the main job; writes docs/performance.md
 	@$(python) bench/main_job.py
 
-clean: ## remove images and the project's environment (the cache of wheels and layers stays)
-	@rm -rf dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+# What a node proved of an image is asked for by publish, and a machine with a GPU may be hours away.
+proofs := dist/[^/]*/[^/]*/passes/.*\|dist/trials/.*
+clean: ## remove images and the project's environment; proofs of nodes stay unless ALL=yes (and the cache of wheels and layers)
+	@du -sh $(wildcard dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis) | sed 's/^/removing /' >&2
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis $(if $(filter-out no,$(ALL)),dist)
+	@if [ -d dist ]; then find dist ! -type d ! -regex '$(proofs)' -delete; find dist -depth -type d -empty -delete; fi
+	@if [ -d dist ]; then echo 'kept: proofs in dist/ (make clean ALL=yes removes them)' >&2; fi
 
 doctor.py: .venv/ready-run $(wildcard doctor/*) # one file to copy to a node
 	@$(python) -m tools.doctor_file

@@ -6,6 +6,7 @@ Each `make` of the pages comes to a command of ours that its parser takes, and e
 import functools
 import re
 import shlex
+import shutil
 import subprocess
 
 import pytest
@@ -32,13 +33,53 @@ def make(*words):
         ("CUDDA=12.1", "CUDDA is not a setting; the nearest is CUDA."),
         ("cuda=12.1", "cuda is not a setting; the nearest is CUDA."),
         ("FLAVOR=devel", "FLAVOR is not a setting; the nearest is FLAVOUR."),
-        ("ZZZ=1", "ZZZ is not a setting. There are AGAIN ALLOW_CPU_ONLY"),
+        ("ZZZ=1", "ZZZ is not a setting. There are AGAIN ALL ALLOW_CPU_ONLY"),
     ],
 )
 def test_a_misspelt_setting_is_refused(word, what):
     code, text = make("list", word)
     assert code == 2
     assert what in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("image", "CUDA=11.8", "WITH=einops", "rich"), 'rich is no goal of make: write WITH="einops rich"'),
+        (("image", "APT=git", "vim", "less"), 'vim is no goal of make: write APT="git vim less"'),
+        (("image", "CUDA=", "11.8"), '11.8 is no goal of make: write CUDA="11.8"'),
+        (("imgae", "CUDA=11.8"), "imgae is no goal of make; the nearest is: make image."),
+        (("zzzzz",), "zzzzz is no goal of make. There are help image"),
+        (("a'b; touch x",), "is no goal of make"),
+        (("image", "PYTHON=3.10"), "PYTHON=3.10 is no program: it is the Python that runs graphcrate itself"),
+    ],
+)
+def test_a_goal_or_python_that_is_none_is_refused_before_any_recipe(words, said):
+    code, text = make(*words)
+    assert (code, said in text, "build.py" in text) == (2, True, False), text
+    assert not (ROOT / "x").exists()
+
+
+def test_every_goal_with_a_help_line_is_known():
+    helped = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert len(helped) > 15
+    for goal in helped:
+        assert "is no goal" not in make(goal)[1]
+
+
+@pytest.mark.parametrize(("words", "left"), [((), ["dist/pyg/1/passes/a.json", "dist/trials/b"]), (("ALL=yes",), [])])
+def test_clean_names_what_goes_and_keeps_proofs_unless_all_is_said(tmp_path, words, left):
+    shutil.copyfile(ROOT / "Makefile", tmp_path / "Makefile")
+    for name in ("dist/pyg/1/passes/a.json", "dist/pyg/1/oci/index.json", "dist/trials/b", ".venv/x", "mine"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "dist/pyg/cpu").symlink_to("1")
+    done = subprocess.run(["make", "clean", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir() or path.is_symlink()}
+    assert files == {"Makefile", "mine", *left}
+    assert (done.returncode, "removing" in done.stderr, "\tdist" in done.stderr) == (0, True, True), done
+    assert ("make clean ALL=yes" in done.stderr) == bool(left)
 
 
 def test_settings_and_the_environments_variables_pass():
