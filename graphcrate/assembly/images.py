@@ -42,7 +42,7 @@ class KnownImage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes, with the bytes that the disk gets back, and why."""
+    """An image that goes, with the bytes that the disk gets back, and why."""
 
     image: KnownImage
     why: str
@@ -56,7 +56,9 @@ def known(places: Sequence[Path], ctx: Context) -> list[KnownImage]:
     trees = {digest: bytes_unpacked(digest, ctx.cache) for digest in used}
     images = [_known(cost, short, used, trees) for cost in costs(*places)]
     named = {image.digest for image in images}
-    left = [KnownImage(digest=one, unpacked=trees[one], used=used[one]) for one in used if one not in named]
+    left = [
+        KnownImage(digest=digest, unpacked=trees[digest], used=used[digest]) for digest in used if digest not in named
+    ]
     return [*images, *left]
 
 
@@ -78,18 +80,18 @@ def _known(
 
 def _short_names(places: Sequence[Path]) -> dict[tuple[str, str], list[str]]:
     """Short names by the place and the whole name of the image that each means."""
-    found: dict[tuple[str, str], list[str]] = {}
+    short: dict[tuple[str, str], list[str]] = {}
     for place in places:
         for link in sorted(place.glob("*/*")):
             if link.is_symlink() and "/" not in (target := str(link.readlink())):
                 stack = link.parent.name
-                found.setdefault((str(place), f"{stack}:{target}"), []).append(f"{stack}:{link.name}")
-    return found
+                short.setdefault((str(place), f"{stack}:{target}"), []).append(f"{stack}:{link.name}")
+    return short
 
 
 def chosen(typed: Sequence[str], images: Sequence[KnownImage]) -> list[Removal]:
     """Return the removal of images by their whole names, or by digests of what is unpacked. Raises UsageError."""
-    found = []
+    removals = []
     for text in typed:
         hits = [image for image in images if text in (image.name, image.digest)]
         if not hits:
@@ -100,8 +102,8 @@ def chosen(typed: Sequence[str], images: Sequence[KnownImage]) -> list[Removal]:
                 cause="A short name may mean another image tomorrow, so none is removed by it.",
                 next_step=command("images", "rm", near[0]) if near else command("images"),
             )
-        found.append(_removal(hits[0], "it was named"))
-    return found
+        removals.append(_removal(hits[0], "it was named"))
+    return removals
 
 
 def prunable(images: Sequence[KnownImage], own: Sequence[Path]) -> list[Removal]:

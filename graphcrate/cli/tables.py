@@ -159,9 +159,9 @@ def images(known: Sequence[KnownImage]) -> Iterator[str]:
 
 def removals(gone: Sequence[Removal]) -> Iterator[str]:
     """Yield a line for each image or tree that goes: its bytes, why, and other files of its folder."""
-    for one in gone:
-        files = f"; with it {joined(one.files)}" if one.files else ""
-        yield f"{one.image.name or one.image.digest}  {size(one.bytes)}  {one.why}{files}"
+    for removal in gone:
+        files = f"; with it {joined(removal.files)}" if removal.files else ""
+        yield f"{removal.image.name or removal.image.digest}  {size(removal.bytes)}  {removal.why}{files}"
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

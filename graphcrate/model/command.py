@@ -1,7 +1,7 @@
 """Commands of ours as values: what a user may type next, as it is typed where this package is.
 
 A checkout has `make`, with settings for most of what builds, and `./build.py` for all; an installed package has
-`graphcrate`. After the path of build.py was typed, that path is printed, and no make.
+`graphcrate`. If `/path/build.py` ran, that path is printed, and no make.
 A text has a value in its place: `f"{command('lock', name, cuda='11.8')}    (takes what is there today)"`.
 Where such a text is stored, in a report, it has the words of its writer. Locks and rendered files have none:
 their bytes are the same everywhere.

@@ -1,4 +1,4 @@
-"""The command `images`: what lies in all places, and the removal of what is named or replaced."""
+"""The command `images`: what is in all places, and the removal of what is named or replaced."""
 
 import json
 import os
