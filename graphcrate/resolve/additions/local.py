@@ -9,6 +9,7 @@ from packaging.utils import canonicalize_name
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.compat.requirements import own
 from graphcrate.host import git, settings
+from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.inputs.commits import shown
 from graphcrate.inputs.wheels import project
 from graphcrate.inputs.wheels.sdist import build_requires
@@ -34,7 +35,7 @@ def store_local(package: str, offers: Offers, context: ResolveContext) -> Locked
     note, walled = context.ctx.progress.note, context.request.walled
 
     def wheels(folder: Path) -> Sequence[Path]:
-        locked = lock_back_end(build_requires(folder), package, offers)
+        locked = lock_back_end(build_requires(folder), package, offers, this_machine())
         for wheel in locked:
             fetch.fetch_one(wheel, offers)
         return [sources.cache.file(wheel.file.sha256, wheel.file.name) for wheel in locked]

@@ -22,6 +22,7 @@ from graphcrate.inputs.wheels.sdist import read_sdist
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
+from graphcrate.model.platform import Platform
 from graphcrate.model.recipe import Candidate, Channel, Variant
 from graphcrate.model.words import listed
 from graphcrate.resolve.sources import pyg_lib, witnessing
@@ -46,6 +47,8 @@ from graphcrate.resolve.stack.pinning import (
 PYG = "torch-geometric"
 #: build back-ends run on the host, which has at least this Python
 BUILD_TARGET = WheelTarget("3.11", "2.28")
+#: a wheel of a program, whatever Python starts it
+_PROGRAM = re.compile(r"-py3-none-(?:many|musl)?linux\w*(?:\.\w+)*\.whl$")
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda)-.*|triton")
 
 
@@ -208,14 +211,21 @@ def lock_sdist(package: LockedPackage, offers: Offers) -> LockedPackage:
     return msgspec.structs.replace(package, compiled=False, build=build)
 
 
-def lock_back_end(requires: Sequence[str], name: str, offers: Offers) -> tuple[LockedPackage, ...]:
-    """The wheels of a build back-end (PEP 517), for the source called `name`. Raises as `lock_sdist`."""
-    pinned = resolve_pins(requires, BUILD_TARGET, offers)
+def lock_back_end(
+    requires: Sequence[str], name: str, offers: Offers, machine: Platform | None = None
+) -> tuple[LockedPackage, ...]:
+    """The wheels of a build back-end (PEP 517), for the source called `name`. Raises as `lock_sdist`.
+
+    `machine`: that alone builds it, so that a back-end may be a program for it (uv_build), which any Python starts.
+    """
+    target = msgspec.structs.replace(BUILD_TARGET, platform=machine or BUILD_TARGET.platform)
+    pinned = resolve_pins(requires, target, offers)
     for offer in pinned:
-        if not offer.link.name.endswith("-none-any.whl"):
+        if not (offer.link.name.endswith("-none-any.whl") or (machine and _PROGRAM.search(offer.link.name))):
+            own = f"build it yourself: uv build --wheel    and give dist/*.whl; or {setting(wheels='/path')}"
             raise ResolutionError(
                 f"{name} cannot be built on every host: its back-end needs {offer.name}, which is not pure Python",
-                next_step=f"bring a wheel of it: {setting(wheels='/path')}",
+                next_step=own if machine else f"bring a wheel of it: {setting(wheels='/path')}",
             )
     return lock_offers(pinned, offers.sources)
 

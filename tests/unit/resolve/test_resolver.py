@@ -11,14 +11,15 @@ from graphcrate.host import process
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import BuildError, NetworkError, ResolutionError
 from graphcrate.model.lock import encode
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.resolve.sources import channels, pyg_lib
 from graphcrate.resolve.sources.channels import Source, SourceKind, UserIndexes
-from graphcrate.resolve.sources.offers import Sources, UnavailableError
+from graphcrate.resolve.sources.offers import Offers, Sources, UnavailableError
 from graphcrate.resolve.sources.target import WheelTarget
 from graphcrate.resolve.stack import built_for, pinning, resolver
 from graphcrate.resolve.stack.pinning import UnsolvableError, parse_pylock
-from tests.made import file_of
+from tests.made import file_of, refused
 from tests.unit import small_index
 from tests.unit.elfmaker import make_elf
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH, put_torch, pytorch_channel
@@ -71,6 +72,19 @@ def test_package_without_a_wheel_is_locked_as_sdist_with_its_back_end(server, lo
     server.simple("torch-geometric", dict([small_sdist("torch_geometric", "2.3.1", pyproject=pyproject)]))
     with pytest.raises(ResolutionError, match="its back-end needs numpy"):
         lock()
+
+
+def test_back_end_that_is_a_program_builds_a_users_own_project_and_no_package_of_a_lock(server, cache, program):
+    program_of = dict([small_wheel("uv_build", "0.11", tag="py3-none-manylinux_2_17_x86_64")])
+    server.simple("uv-build", program_of)
+    offers = Offers(Sources(SourceOptions(), cache, small_index.index_of(server)), "2.0.1", "11.7")
+    (locked,) = resolver.lock_back_end(["uv_build>=0.8"], "./mine", offers, DEFAULT)
+    assert locked.file.name in program_of
+    with refused(ResolutionError, "its back-end needs uv-build"):
+        resolver.lock_back_end(["uv_build>=0.8"], "theirs.tar.gz", offers)
+    server.simple("meson", dict([small_wheel("meson", "1.0", tag=CP311)]))
+    with refused(ResolutionError, "its back-end needs meson", "uv build --wheel"):
+        resolver.lock_back_end(["meson"], "./mine", offers, DEFAULT)
 
 
 def test_torch_is_locked_from_its_channel_and_the_rest_from_the_index(server, lock, program):
