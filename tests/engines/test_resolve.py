@@ -62,6 +62,17 @@ def _fitting():
             small_wheel("wants_torch", "1.0", requires=["torch>=2.0"]),
             small_wheel("wants_torch", "2.0", requires=["torch>=2.1"]),
         ],
+        # as hydra-core and omegaconf were in 2026-11
+        "asked-first": [
+            small_wheel("asked_first", "1.3.8", requires=["moved-on<2.4"]),
+            small_wheel("asked_first", "1.4.0rc3", requires=["moved-on>=2.4.0rc1"]),
+        ],
+        "moved-on": [
+            small_wheel("moved_on", "2.3.1"),
+            small_wheel("moved_on", "2.4.1rc1"),
+            small_wheel("moved_on", "2.5"),
+        ],
+        "wants-preview": [small_wheel("wants_preview", "1.0", requires=["asked-first>1.3.8"])],
         # as scipy is for a Python that its newest release has no wheel for
         "tqdm": [
             small_wheel("tqdm", "4.66"),
@@ -384,6 +395,25 @@ def test_what_cannot_be_added_is_refused_with_who_wants_what(add, word, what):
         add(word)
     assert caught.value.next_step
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_final_release_goes_before_a_pre_release_and_one_that_is_taken_is_said(add):
+    _, lock = add("asked-first>=1.3.2", "moved-on<2.5")
+    assert {name: lock.package(name).version for name in ("asked-first", "moved-on")} == {
+        "asked-first": "1.3.8",
+        "moved-on": "2.3.1",
+    }
+    assert not [note for note in lock.notes if "pre-release" in note]
+    _, lock = add("wants-preview")
+    assert lock.package("asked-first").version == "1.4.0rc3"
+    assert any("asked-first 1.4.0rc3 is a pre-release: no final one fits" in note for note in lock.notes)
+    _, lock = add("asked-first==1.4.0rc3")
+    assert not [note for note in lock.notes if note.startswith("asked-first")]
+
+
+def test_a_release_that_constraints_pin_is_not_said_to_be_older_than_the_newest(add):
+    _, lock = add("wants-torch", constraints=("wants-torch==1.0",))
+    assert not [note for note in lock.notes if note.startswith("wants-torch")]
 
 
 def test_a_package_of_the_stack_moves_where_a_version_is_asked_for_and_that_is_said(add):

@@ -40,6 +40,9 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
     because: Mapping[str, tuple[str, str]] = {}  #: name → the version that was not taken, and why
     unfit: tuple[str, ...] = ()  #: notes on what does not fit and was asked for so
     cleared: frozenset[tuple[str, str]] = frozenset()  #: releases whose extras were looked at
+    previews: frozenset[str] = (
+        frozenset()
+    )  #: packages of which a final release was looked for, in a pre-release's place
 
     def bounded(self, line: str, name: str, version: str, why: str) -> "Learnt":
         """With one more constraint, which keeps a package from this version."""
@@ -81,6 +84,7 @@ class Solver:
         self._asked, self._local = asked, local
         self._target = target_of(context.variant.base, context.variant.python)
         of_torch = constraints_of(conflicts.staying["torch"].version)
+        self._constraints = [Requirement(line) for line in constraints]
         self._limits = [*of_torch, *conflicts.of_other_cuda(), *constraints]
         staying = conflicts.staying.items()
         self._stays = [f"{name} @ {stand_in(folder, name, package.version)}" for name, package in staying]
@@ -102,6 +106,9 @@ class Solver:
                 learnt = more
                 continue
             learnt, is_new = self._compare_extras(pinned, learnt)
+            if not is_new and (final := self._compare_finals(pinned, learnt)) is not None:
+                learnt = final
+                continue
             if not is_new and (older := self._compare_newest(pinned, learnt)) is not None:
                 return Solution(pinned, [*older, *learnt.notes(_versions(pinned)), *self._notes(learnt)])
         raise ResolutionError("the packages need one another in too many ways", next_step="pin them: package==1.2")
@@ -241,6 +248,32 @@ class Solver:
         note += f": {needs}, and the stack has {have}"
         return msgspec.structs.replace(learnt, unfit=(*learnt.unfit, note)), False
 
+    def _compare_finals(self, pinned: Sequence[Offer], learnt: Learnt) -> Learnt | None:
+        """Bound a pre-release that nobody names by the final releases before it, or note it; None where there is none.
+
+        uv takes one where bounds leave no final release, though an older version of another package would (PEP 440:
+        pre-releases are for those who ask for them).
+        """
+        named = {name_of(requirement) for requirement in self._asked if requirement.specifier.prereleases}
+        for release in pinned:
+            version = Version(release.version)
+            if not version.is_prerelease or self._is_there(release) or release.name in {*named, *learnt.previews}:
+                continue
+            learnt = msgspec.structs.replace(learnt, previews=learnt.previews | {release.name})
+            known = [each for each in self._conflicts.releases(release.name) if self._conflicts.fits(each)]
+            versions = [Version(each.version) for each in known]
+            finals = [each for each in versions if each < version and not each.is_prerelease]
+            if not finals:  # deepspeed has one wheel, a pre-release: a source may be newer
+                continue
+            bound = f"{release.name}<={max(finals)}"
+            try:
+                self._compile(learnt, bounds=[bound])
+            except ResolutionError:
+                note = f"{release.name} {release.version} is a pre-release: no final one fits what else is asked for"
+                return msgspec.structs.replace(learnt, unfit=(*learnt.unfit, note))
+            return msgspec.structs.replace(learnt, bounds=(*learnt.bounds, bound))
+        return None
+
     def _compare_newest(self, pinned: Sequence[Offer], learnt: Learnt) -> list[str] | None:
         """Compare what was asked for with the newest releases, and say why; None where that was for lack of a source.
 
@@ -292,7 +325,9 @@ class Solver:
         wheels = {Version(release.version) for release in releases if self._conflicts.fits(release)}
         fitting = wheels | {Version(release.version) for release in releases if release.is_sdist}
         finals = (version for version in fitting if not version.is_prerelease)
-        newest = max(requirement.specifier.filter(finals), default=None)
+        pinned_by_user = [bound.specifier for bound in self._constraints if name_of(bound) == name_of(requirement)]
+        allowed = (version for version in finals if all(each.contains(version) for each in pinned_by_user))
+        newest = max(requirement.specifier.filter(allowed), default=None)
         return newest, newest in wheels
 
     def _is_there(self, offer: Offer) -> bool:
