@@ -64,7 +64,7 @@ def _fitting():
         ],
         # as hydra-core and omegaconf were in 2026-11
         "asked-first": [
-            small_wheel("asked_first", "1.3.8", requires=["moved-on<2.4"]),
+            small_wheel("asked_first", "1.3.8", requires=["moved-on<2.4", "only-source"]),
             small_wheel("asked_first", "1.4.0rc3", requires=["moved-on>=2.4.0rc1"]),
         ],
         "moved-on": [
@@ -72,6 +72,7 @@ def _fitting():
             small_wheel("moved_on", "2.4.1rc1"),
             small_wheel("moved_on", "2.5"),
         ],
+        "only-source": [small_sdist("only_source", "4.9", pyproject=FLIT)],
         "wants-preview": [small_wheel("wants_preview", "1.0", requires=["asked-first>1.3.8"])],
         # as scipy is for a Python that its newest release has no wheel for
         "tqdm": [

@@ -259,7 +259,7 @@ class Solver:
             version = Version(release.version)
             if not version.is_prerelease or self._is_there(release) or release.name in {*named, *learnt.previews}:
                 continue
-            learnt = msgspec.structs.replace(learnt, previews=learnt.previews | {release.name})
+            before, learnt = learnt, msgspec.structs.replace(learnt, previews=learnt.previews | {release.name})
             known = [each for each in self._conflicts.releases(release.name) if self._conflicts.fits(each)]
             versions = [Version(each.version) for each in known]
             finals = [each for each in versions if each < version and not each.is_prerelease]
@@ -269,6 +269,8 @@ class Solver:
             try:
                 self._compile(learnt, bounds=[bound])
             except ResolutionError:
+                if self._admit(self._obstacles(before, bound)):
+                    return before  # the final release needs what is there as source only (hydra-core 1.3: antlr4)
                 note = f"{release.name} {release.version} is a pre-release: no final one fits what else is asked for"
                 return msgspec.structs.replace(learnt, unfit=(*learnt.unfit, note))
             return msgspec.structs.replace(learnt, bounds=(*learnt.bounds, bound))
