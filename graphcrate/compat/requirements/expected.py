@@ -12,7 +12,7 @@ from graphcrate.model.command import command
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Expected
-from graphcrate.model.words import joined
+from graphcrate.model.words import joined, listed
 
 _BUILT_FOR = re.compile(r"(cu\d+|cpu|rocm[\d.]+|xpu)$")  #: ends the local part of a version
 
@@ -63,7 +63,8 @@ def _of_packages(file: str, packages: Sequence[tuple[Expected, LockedPackage]], 
     """Compare a file's packages, in one line for versions and one for builds."""
     if others := [(entry, have) for entry, have in packages if not _fits(entry, have.version)]:
         others.sort(key=lambda pair: pair[0].name != "torch")
-        versions = joined(f"{entry.name} {_plainly(entry)} (here {have.version})" for entry, have in others)
+        named = dict.fromkeys(f"{entry.name} {_plainly(entry)} (here {have.version})" for entry, have in others)
+        versions = listed(named)
         yield f"{file}: it is written for {versions}"
     label = cuda_label(lock.torch_cuda)
     fitting = [

@@ -49,6 +49,10 @@ def _clause(clause: str) -> str:
     if not match:
         raise InvalidSpecifier(f"no version: {clause!r}")
     operator, version = match[1] or "", match[2]
+    if version.endswith((".x", ".X")):  # as npm and older files of Poetry's have it
+        version = f"{version[:-2]}.*"
+    if operator not in ("", "=", "=="):  # a local part is of one file: PEP 440 compares none
+        version = version.partition("+")[0]
     if version == "*" and operator in ("", "=", "=="):
         return ""
     if operator not in ("^", "~"):

@@ -9,7 +9,7 @@ import contextlib
 import re
 import shlex
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -36,9 +36,20 @@ _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM
 _INDEXES = ("-i", "--index-url", "--extra-index-url", "--pypi-url")
 _LINKS = ("-f", "--find-links")
 #: options that say nothing about an image: wheels and hashes are what a lock is made of
-_IDLE = ("--prefer-binary", "--require-hashes", "--no-deps")
+_IDLE = (
+    *("--prefer-binary", "--require-hashes", "--no-deps", "--no-cache-dir", "--no-build-isolation", "-U", "--upgrade"),
+    *("--disable-pip-version-check", "--no-input", "-q", "--quiet", "--user", "--use-pep517"),
+)
 #: the same, with a value
-_IDLE_WITH_VALUE = ("--only-binary", "--use-feature", "--trusted-host", "--progress-bar", "--timeout", "--retries")
+_IDLE_WITH_VALUE = (
+    *("--only-binary", "--no-binary", "--use-feature", "--trusted-host", "--progress-bar", "--timeout", "--retries"),
+    "--root-user-action",
+)
+#: options that are passed over, and what an image does in their place
+_INSTEAD = {
+    "--pre": "final releases go before pre-releases, and package>=1.0rc1 asks for one",
+    "--no-binary": "what has a wheel is not compiled, and its source's folder is: WITH=./folder",
+}
 _OPTION = re.compile(r"(--[a-z-]+)(?:=(.*))?|(-[a-zA-Z])(.*)", re.DOTALL)
 _ADDRESS = re.compile(r"https?://[^\s,\"'<>\\^`{|}\x00-\x1f\x7f]+", re.IGNORECASE)
 _WHEEL = re.compile(r"(?:[A-Za-z0-9._-]+(?:\[[^]]*\])?\s*@\s*)?(https?://\S+\.whl)(?:#\S*)?(?:\s*;.*)?", re.DOTALL)
@@ -160,10 +171,15 @@ class _Reader:
             return
         self._done.add((same, constrains))
         translated = _translated(path, text, extras, lambda beside: self._text(beside, (*chain, same)))
-        for where, line in translated.lines:
-            self._take(line, path, where, constrains, (*chain, same))
-        for where, line in translated.constraints:
-            self._take(line, path, where, True, (*chain, same))
+        refused = list[UsageError]()
+        for lines, constraining in ((translated.lines, constrains), (translated.constraints, True)):
+            for where, line in lines:
+                try:
+                    self._take(line, path, where, constraining, (*chain, same))
+                except UsageError as error:
+                    refused.append(error)
+        if refused:
+            raise _all_of(path, refused)
         self.expected += translated.expected
         self.notes += translated.notes
         if self._others:
@@ -208,6 +224,9 @@ class _Reader:
             match = _OPTION.fullmatch(word)
             option = (match[1] or match[3]) if match else word
             value = (match[2] if match[1] else match[4] or None) if match else None
+            if option in _INSTEAD and option not in _IDLE_WITH_VALUE:
+                self.notes.append(f"{where}: {option} is passed over: {_INSTEAD[option]}")
+                continue
             if option in _IDLE and value is None:
                 self.notes.append(f"{where}: {option} is passed over: an image has the files of its lock, with hashes")
                 continue
@@ -221,7 +240,8 @@ class _Reader:
             elif option in (*_INDEXES, *_LINKS):
                 self.channels.append(_channel(option, value, path, where, self._within))
             elif option in _IDLE_WITH_VALUE:
-                self.notes.append(f"{where}: {option} is passed over: it is about pip on one machine")
+                instead = _INSTEAD.get(option, "it is about pip on one machine")
+                self.notes.append(f"{where}: {option} is passed over: {instead}")
             else:
                 _refuse(option, where)
 
@@ -299,6 +319,19 @@ def _translated(path: Path, text: str, extras: tuple[str, ...], text_of: Callabl
     if conda.is_list(text):
         return conda.listed_packages(text, str(path))
     return Translated(lines=[(f"{path}:{number}", line) for number, line in _logical_lines(text)])
+
+
+def _all_of(path: Path, refused: Sequence[UsageError]) -> UsageError:
+    """The one error for all lines of a file that cannot be taken, each with its own next step."""
+    if len(refused) == 1:
+        return refused[0]
+    lines = "".join(f"\n    {error.what}\n      next: {error.next_step}" for error in refused)
+    causes = dict.fromkeys(error.cause for error in refused if error.cause)
+    return UsageError(
+        f"{path}: {len(refused)} of its lines cannot be taken{lines}",
+        cause=" ".join(causes),
+        next_step=f"change these lines of {path}, as said beside each",
+    )
 
 
 def _binding(package: str, where: str) -> Iterator[Expected]:
@@ -395,7 +428,7 @@ def _refuse(option: str, where: str) -> NoReturn:
         f"{where}: {printable(option)} is not taken from a requirements file",
         cause="Lines may be packages, -r, -c, -e, --index-url, --extra-index-url and --find-links. "
         "Versions and hashes are the lock's.",
-        next_step="take it out: package==1.0rc1 names a pre-release",
+        next_step="take it out",
     )
 
 

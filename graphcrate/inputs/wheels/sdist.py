@@ -211,6 +211,8 @@ _MOST_DOCUMENTS = 50  #: of cargo that are read; a source has some two, and each
 _MAGICS = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz"}
 
 
+#: what setup.py imports of a stack, of which its build requirements say nothing
+_OF_STACK = {"torch", "numpy"}
 _ASIDE = {"test", "tests", "doc", "docs", "examples"}
 _SETUPTOOLS = "setuptools.build_meta"
 #: by a compiler, or by what makes C of them (Cython, SWIG, f2py); in small letters
@@ -229,6 +231,7 @@ class SdistMetadata(NamedTuple):
     asked: BuildNeeds = BuildNeeds()
     back_end: str = f"{_SETUPTOOLS}:__legacy__"  #: object that has the hooks of PEP 517
     back_end_path: tuple[str, ...] = ()  #: folders of the sdist that it is in (PEP 517)
+    imports_stack: bool = False  #: its setup.py does: it is built beside the stack, as what is compiled
     extras: Mapping[str, tuple[str, ...]] = MappingProxyType({})  #: normalised name → what it needs besides
 
 
@@ -280,7 +283,8 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
         build += _setup_requires(files) if is_setup else ()
         asked = back_ends.asked(back_end, build, files, is_setup=is_setup)
         extras = _extras(pyproject, info, listed)
-        return SdistMetadata(requires, build, is_setup, asked, back_end, folders, extras)
+        beside = is_setup and imports_stack(files["setup.py"])
+        return SdistMetadata(requires, build, is_setup, asked, back_end, folders, beside, extras)
 
 
 def read_cargo(path: Path, name: str) -> CargoNeeds:
@@ -399,12 +403,13 @@ def _is_own(name: str) -> bool:
 def write_sdist(folder: Path, files: Iterable[tuple[str, PlainFile]], target: Path) -> Path | None:
     """Write these files of a project as an sdist into the folder `target`; the same files give the same bytes.
 
-    None where it has nothing to compile, or name, version or dependencies are known only once a setup.py ran.
+    None where it has nothing to compile and its setup.py imports nothing of the stack, and where name, version or
+    dependencies are known only once a setup.py ran.
     """
     paths = dict(files)
     pyproject = _pyproject(folder)
     system = pyproject.get("build-system", {})
-    is_compiled = _is_setup(pyproject, paths) and bool(_to_compile(paths))
+    is_compiled = _is_setup(pyproject, paths) and (bool(_to_compile(paths)) or imports_stack(paths["setup.py"].read()))
     asked = back_ends.asked(system.get("build-backend", ""), system.get("requires", ()), {}, is_setup=False)
     is_compiled = is_compiled or asked.compiles
     if not (is_compiled and (stated := _stated(folder, pyproject))):
@@ -427,6 +432,17 @@ def pack_sdist(archive: Path, stem: str, files: Mapping[str, PlainFile | bytes])
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
     return archive
+
+
+def imports_stack(setup: bytes) -> bool:
+    """Return whether a setup.py imports, at any place of it, what is beside it in a stack alone: torch or numpy."""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        for node in ast.walk(ast.parse(setup)):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            if {module.partition(".")[0] for module in modules} & _OF_STACK:
+                return True
+    return False
 
 
 class _Stated(NamedTuple):

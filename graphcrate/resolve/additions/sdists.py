@@ -148,7 +148,7 @@ class Sdists:
         """An sdist with its back-end: one that is compiled with all that this asks for."""
         path = self._stored(package)
         sources, about = compiled_sources(path), read_sdist(path, path.name)
-        if not (sources or about.asked.compiles):
+        if not (sources or about.asked.compiles or about.imports_stack):
             return lock_sdist(package, self._offers)
         self._refuse_other_python(package)
         cargo = read_cargo(path, path.name) if about.asked.rust else None

@@ -98,7 +98,7 @@ def test_requirements_file_gives_packages_constraints_and_projects(folder):
             "requirements.txt:1: the address has a variable of your",
         ),
         ([], "-f ./nowhere\n", [], "requirements.txt:1: -f ./nowhere is neither an address nor a folder"),
-        ([], "--pre\na\n", [], "requirements.txt:1: --pre is not taken"),
+        ([], "b c\na\nd e\n", [], r"2 of its lines cannot be taken\s+\S+requirements.txt:1: 'b c' [\s\S]*:3: 'd e'"),
         ([], "einops=0.7.0\n", [], "'einops=0.7.0' has one = as conda writes it\nnext:  write einops==0.7.0"),
         (["einops=0.7.0"], None, [], "--with: 'einops=0.7.0' has one = as conda writes it"),
         ([], "https://host.example/x-1.0-py3-none-any.whl\n", [], "requirements.txt:1: x is given by an address"),

@@ -211,3 +211,11 @@ def test_freeze_of_a_conda_environment_is_taken_by_names_and_said_once(read):
     assert len(found.notes) == 2
     assert "pkg-resources==0.0.0 is passed over" in found.notes[0]
     assert found.notes[1].endswith("taken by name in any version: mkl-fft, PyYAML and idna")
+
+
+def test_options_that_an_image_does_not_need_are_passed_over_with_what_is_done_instead(tmp_path):
+    (tmp_path / "requirements.txt").write_text("--pre\n--no-binary :all:\n--no-cache-dir\neinops\n")
+    found = own.given([], [tmp_path / "requirements.txt"])
+    assert found.packages == ("einops",)
+    words = ("--pre is passed over: final", "--no-binary is passed over: what has", "--no-cache-dir is passed over")
+    assert all(word in note for word, note in zip(words, found.notes, strict=True))

@@ -418,6 +418,28 @@ def test_project_with_compiled_sources_is_written_as_an_sdist(tmp_path, files, i
 
 
 @pytest.mark.parametrize(
+    ("imports", "is_beside"),
+    [
+        ("import torch\n", True),
+        ("from numpy import get_include\n", True),
+        ("def f():\n    import torch.utils\nf()\n", True),
+        ("import torchtools, os\n", False),
+        ("from . import torch\n", False),
+        ("# import torch\nTEXT = 'import numpy'\n", False),
+    ],
+)
+def test_setup_py_that_imports_what_a_stack_has_is_built_beside_it(tmp_path, imports, is_beside):
+    """`No module named 'torch'`: its build requirements do not name it, and nothing is compiled."""
+    (tmp_path / "setup.py").write_text(
+        f'{imports}setup(name="m", version="1.0", packages=["m"], install_requires=[])\n'
+    )
+    made = sdist.write_sdist(tmp_path, beneath.files(tmp_path), tmp_path)
+    assert (made is not None) is is_beside
+    if made:
+        assert (sdist.compiled_sources(made), sdist.read_sdist(made, made.name).imports_stack) == ([], True)
+
+
+@pytest.mark.parametrize(
     ("pyproject", "setup", "torch", "parallel"),
     [
         ("", "from setuptools import setup\n", False, False),
