@@ -63,9 +63,8 @@ def _of_packages(file: str, packages: Sequence[tuple[Expected, LockedPackage]], 
     """Compare a file's packages, in one line for versions and one for builds."""
     if others := [(entry, have) for entry, have in packages if not _fits(entry, have.version)]:
         others.sort(key=lambda pair: pair[0].name != "torch")
-        named = dict.fromkeys(f"{entry.name} {_plainly(entry)} (here {have.version})" for entry, have in others)
-        versions = listed(named)
-        yield f"{file}: it is written for {versions}"
+        versions = dict.fromkeys(f"{entry.name} {_plainly(entry)} (here {have.version})" for entry, have in others)
+        yield f"{file}: it is written for {listed(versions)}"
     label = cuda_label(lock.torch_cuda)
     fitting = [
         (entry, have) for entry, have in packages if _fits(entry, have.version) and _BUILT_FOR.search(entry.build)
