@@ -279,8 +279,8 @@ def host_platform(model: str) -> Platform | None:
 
 
 def hosted_gpus(platform: Platform) -> tuple[str, ...]:
-    """The GPUs that are in machines of a platform alone, of another one than the default."""
-    return tuple(model for model, name in _hosts().items() if name == platform.name)
+    """The GPUs of lists that are in machines of a platform alone, of another one than the default."""
+    return tuple(model for model, name in _hosts().items() if name == platform.name and model in gpus())
 
 
 def machine_platform(models: Iterable[str]) -> Platform | None:

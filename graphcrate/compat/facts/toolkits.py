@@ -79,7 +79,7 @@ def of_machines(architectures: Sequence[str], platform: Platform) -> tuple[str, 
     """
     named = {each: tuple(map(int, each.removesuffix("+PTX").split("."))) for each in architectures}
     run = set[str]()
-    for model in filter(facts.gpus().__contains__, facts.hosted_gpus(platform)):
+    for model in facts.hosted_gpus(platform):
         major, minor = map(int, facts.all_gpus()[model].split("."))
         older = [each for each, number in named.items() if number[0] == major and number[1] <= minor]
         run |= {max(older, key=lambda each: named[each])} if older else set()

@@ -48,7 +48,7 @@ _IDLE_WITH_VALUE = (
 #: options that are passed over, and what an image does in their place
 _INSTEAD = {
     "--pre": "final releases go before pre-releases, and package>=1.0rc1 asks for one",
-    "--no-binary": "what has a wheel is not compiled, and its source's folder is: WITH=./folder",
+    "--no-binary": "what has a wheel is not compiled; the folder of a source is, where it is given as a package",
 }
 _OPTION = re.compile(r"(--[a-z-]+)(?:=(.*))?|(-[a-zA-Z])(.*)", re.DOTALL)
 _ADDRESS = re.compile(r"https?://[^\s,\"'<>\\^`{|}\x00-\x1f\x7f]+", re.IGNORECASE)

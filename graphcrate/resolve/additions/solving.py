@@ -249,7 +249,7 @@ class Solver:
         return msgspec.structs.replace(learnt, unfit=(*learnt.unfit, note)), False
 
     def _compare_finals(self, pinned: Sequence[Offer], learnt: Learnt) -> Learnt | None:
-        """Bound a pre-release that nobody names by the final releases before it, or note it; None where there is none.
+        """Bound a pre-release that is not asked for by the final ones before it, or note it; None where there is none.
 
         uv takes one where bounds leave no final release, though an older version of another package would (PEP 440:
         pre-releases are for those who ask for them).
