@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from graphcrate.compat.facts import addresses
+from graphcrate.model.recipe import Channel
+
 # How long an example takes says something about the machine's other work, not about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
@@ -118,3 +121,9 @@ def project():
 def no_witnesses(monkeypatch):
     """Small wheels have the names of real ones, and other bytes than the locks of others say."""
     monkeypatch.setattr("graphcrate.compat.facts.witnesses.witnessed", dict)
+
+
+@pytest.fixture(autouse=True)
+def no_further_channels(monkeypatch):
+    """No test reaches a channel that no candidate names."""
+    monkeypatch.setitem(addresses.ROOTS, Channel.ASTRAL, "http://127.0.0.1:1")

@@ -17,6 +17,7 @@ class Channel(StrEnum):
     PYPI = "pypi"  #: the user's default package index
     PYTORCH = "pytorch"  #: PyTorch's index, one per CUDA version
     PYG = "pyg"  #: PyG's links page, one per torch and CUDA version
+    ASTRAL = "astral"  #: Astral's index, one per CUDA version; asked for extensions that a candidate's channels lack
     LOCAL = "local"  #: a folder of wheels
 
 
@@ -34,6 +35,22 @@ class TorchChannel(msgspec.Struct, frozen=True, kw_only=True):
     for_torch: bool  #: its wheels are built for one torch: extensions may come from there
     libraries: frozenset[str] = frozenset()  #: normalised names of what it is for
     companions: frozenset[str] = frozenset()  #: further packages that change together with those, and share a layer
+    #: local part of its wheels' versions; `{digits}` of torch 2.10 is `210`, `{build}` is `cu.12.8` or `cpu`
+    built_for: str = ""
+    extensions: frozenset[str] = frozenset()  #: normalised names: asked for where a candidate's channels lack them
+    since: tuple[int, int] = (0, 0)  #: the first torch that it has those for
+
+    def local(self, torch: str, torch_cuda: str) -> str:
+        """Return the local part of a version that is built for this torch and CUDA."""
+        series = torch.split("+")[0].split(".")[:2]
+        build = torch_cuda if torch_cuda == "cpu" else f"cu.{torch_cuda}"
+        label = build.replace(".", "")
+        return self.built_for.format(digits="".join(series), series=".".join(series), label=label, build=build)
+
+    def extends(self, name: str, torch: str) -> bool:
+        """Return whether it may have an extension for this torch, which no recipe says."""
+        series = tuple(int(part) for part in torch.split("+")[0].split(".")[:2] if part.isdecimal())
+        return name in self.extensions and series >= self.since
 
 
 CHANNELS: Mapping[Channel, TorchChannel] = {
@@ -55,6 +72,19 @@ CHANNELS: Mapping[Channel, TorchChannel] = {
             {"torch-geometric", "pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv"}
         ),
         companions=frozenset({"ogb", "torchmetrics", "lightning-utilities", "littleutils", "outdated"}),
+        built_for="pt{digits}{label}",
+    ),
+    # by its documents of 2026-09: nothing here was made with the index itself at hand
+    Channel.ASTRAL: TorchChannel(
+        owner="Astral",
+        root="https://wheels.astral.sh/simple",
+        page="{label}",
+        is_index=True,
+        variable="ASTRAL_INDEX",
+        for_torch=True,
+        built_for="{build}.torch.{series}",
+        extensions=frozenset({"pyg-lib", "torch-scatter"}),
+        since=(2, 10),
     ),
 }
 #: only these say in their names for which torch a wheel was built; a package index does not

@@ -66,7 +66,7 @@ _OF_DEBIAN = "pkg-resources==0.0.0"
 _EXTRAS = re.compile(r"(.*)\[([\w\s.,-]+)\]", re.DOTALL)
 #: the local part of a version that names with what it is built: cu118, pt20cu118, cpu
 _BUILD = re.compile(r"(?:pt\d+)?(?:cu\d+|cpu|rocm[\d.]+|xpu)")
-_OURS = {host_of(row.root) for row in CHANNELS.values()}
+_OURS = {host_of(row.root) for row in CHANNELS.values() if not row.extensions}
 
 
 class Within(NamedTuple):

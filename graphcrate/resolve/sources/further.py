@@ -16,7 +16,11 @@ from graphcrate.resolve.sources.channels import MIRRORS, Source, SourceKind
 _LONGEST = 200  #: characters of a file's name in a lock
 _KINDS = {"index": SourceKind.INDEX, "links": SourceKind.LINKS, "folder": SourceKind.FOLDER}
 #: pages of the same owners by older names
-_OF_STACKS = {*(host_of(row.root) for row in CHANNELS.values()), "pytorch-geometric.com", "download-r2.pytorch.org"}
+_OF_STACKS = {
+    *(host_of(row.root) for row in CHANNELS.values() if not row.extensions),
+    "pytorch-geometric.com",
+    "download-r2.pytorch.org",
+}
 _MIRRORS = {host_of(mirror.pypi): name for name, mirror in MIRRORS.items() if mirror.pypi}
 
 

@@ -26,7 +26,7 @@ from graphcrate.resolve.sources.target import project_and_version
 
 #: A cache on the way is to ask whether its page is still the newest, as pip asks too (RFC 9111, section 5.2.1).
 HEADERS = {
-    "Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9",
+    "Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9, */*;q=0.1",
     "Cache-Control": "max-age=0",
 }
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
@@ -37,9 +37,15 @@ _METADATA = frozenset({"data-core-metadata", "data-dist-info-metadata"})
 
 
 class _JsonFile(msgspec.Struct, frozen=True):
-    """Fields of a file's entry (PEP 691) that a page in HTML does not have."""
+    """Fields of a file's entry (PEP 691, PEP 700, PEP 714)."""
 
     filename: str = ""
+    url: str = ""
+    hashes: dict[str, str] = {}
+    size: int | None = None
+    yanked: bool | str = False
+    python: str | None = msgspec.field(name="requires-python", default=None)
+    metadata: bool | dict[str, str] = msgspec.field(name="core-metadata", default=False)
     upload_time: str = msgspec.field(name="upload-time", default="")
 
 
@@ -100,6 +106,8 @@ class Listings:
         if page.startswith("file:"):
             return _local_page(source, page)
         response = self._client.request("GET", page, headers=headers, tries=tries)
+        if response.headers.get("Content-Type", "").partition(";")[0].strip() == JSON_TYPE:
+            return parse_json(response.body, response.url)
         return parse_html(response.body, response.url, is_of_server=True)
 
 
@@ -117,6 +125,36 @@ def parse_html(body: bytes, page: str, *, is_of_server: bool = False) -> tuple[L
     if is_of_server and not parser.is_index and not any(project_and_version(link.name) for link in parser.links):
         raise HttpError.of(NoAnswer.NO_INDEX, page)
     return tuple(parser.links)
+
+
+def parse_json(body: bytes, page: str) -> tuple[Link, ...]:
+    """A project's page in JSON (PEP 691), of an index that has no other. Raises HttpError for a damaged one."""
+    try:
+        files = codec.decode(body, _JsonPage).files
+    except UNREADABLE as error:
+        raise HttpError.of(NoAnswer.DAMAGED, page) from error
+    links = []
+    for file in files:
+        try:
+            address = urllib.parse.urldefrag(urllib.parse.urljoin(page, file.url)).url
+        except ValueError:
+            continue
+        beside = file.metadata if isinstance(file.metadata, dict) else {}
+        if is_file_name(file.filename):
+            links.append(
+                Link(
+                    name=file.filename,
+                    url=address,
+                    sha256=_sha256(f"sha256={file.hashes.get('sha256', '')}"),
+                    size=file.size if file.size is None or file.size >= 0 else None,
+                    yanked=file.yanked is not False,
+                    yanked_for=file.yanked if isinstance(file.yanked, str) else "",
+                    python=file.python or "",
+                    has_metadata=file.metadata is not False,
+                    metadata_sha256=_sha256(f"sha256={beside.get('sha256', '')}"),
+                )
+            )
+    return tuple(links)
 
 
 class _Anchors(html.parser.HTMLParser):

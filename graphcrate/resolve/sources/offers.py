@@ -13,6 +13,7 @@ import msgspec
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.disk.os_errors import MachineError
+from graphcrate.host.net.connections import HttpError, NoAnswer
 from graphcrate.host.progress import Progress
 from graphcrate.model.command import setting
 from graphcrate.model.errors import BuildError, GraphcrateError, IntegrityError, NetworkError
@@ -240,6 +241,21 @@ class Offers:
         if not reasons:
             raise unavailable(channel, ["no folder of wheels is named"], unreachable=False)
         raise unavailable(channel, reasons, unreachable=unreachable)
+
+    def takes_connection(self, channel: Channel) -> bool:
+        """Return whether a channel that no candidate names is reached; that it is not is said, without a time-out."""
+        known, client = self.sources.failures, self.sources.client
+        for source in self.of_channel(channel):
+            server = source_name(source.location)
+            if server not in known.reached and server not in known.silent:
+                if client.reaches(source.location, KNOCK):
+                    known.reached.add(server)
+                else:
+                    known.silent[server] = HttpError.of(NoAnswer.NO_ANSWER, source.location)
+                    self.sources.note(f"{server} is not reached: {channel} is not asked for extensions")
+            if server in known.reached:
+                return True
+        return False
 
     def newest_sdist(
         self, project: str, accept: Callable[["Version"], bool], unreachable: tuple[Channel, ...]

@@ -4,6 +4,8 @@ With what sources are compiled (a compiler that fits, tools, a CUDA toolkit) is 
 decides by facts alone, `lock_compilation` finds today's files.
 """
 
+import functools
+import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -14,7 +16,6 @@ from packaging.version import Version
 
 from graphcrate.artifacts import pull
 from graphcrate.compat.facts import compilers, libraries, packages, suites, toolkits
-from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.facts.pyg_lib import NAME as PYG_LIB
 from graphcrate.compat.facts.pyg_lib import wheels_for
 from graphcrate.compat.variants.request import SourceOptions
@@ -34,7 +35,7 @@ from graphcrate.model.lock import (
     WheelToolkit,
 )
 from graphcrate.model.platform import DEFAULT, Platform
-from graphcrate.model.recipe import BUILT_FOR_TORCH, Candidate, Channel, Variant
+from graphcrate.model.recipe import BUILT_FOR_TORCH, CHANNELS, Candidate, Channel, Variant
 from graphcrate.oci import reference
 from graphcrate.resolve.sources import pyg_lib
 from graphcrate.resolve.sources.channels import names_of
@@ -48,6 +49,8 @@ STANDS_IN = {
     "pyg-lib": ("torch-sparse", "NeighborLoader falls back to torch_sparse"),
     "torch-sparse": ("pyg-lib", "NeighborLoader takes pyg_lib"),
 }
+#: the torch in a local label of Astral's wheels
+_OF_TORCH = re.compile(r"\+[a-z0-9.]*\btorch\.(\d+\.\d+)")
 #: where a recipe names no release of PyG
 _SOME_PYG = "2.3.1"
 #: What an extension imports first and does not say in its metadata (`torch_sparse/reduce.py` and others, 0.6.18).
@@ -101,25 +104,30 @@ def _find(
     fitting = wheels_for(variant.torch_geometric or _SOME_PYG) if name == PYG_LIB else SpecifierSet()
     if mode == "none":
         return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
-    built_for = f"pt{''.join(offers.torch.split('.')[:2])}{cuda_label(offers.torch_cuda)}"
 
     def allowed(version: Version) -> bool:
         """Return whether the recipe does; local labels are not looked at."""
         return requirement.specifier.contains(version.public, prereleases=True)
 
-    def fits(version: Version) -> bool:
+    def fits(channel: Channel, version: Version) -> bool:
         """Return whether the local label says this torch. Wheels for torch 1.11 and older have none."""
-        return allowed(version) and version.local in (None, built_for) and fitting.contains(version.public)
+        row = CHANNELS.get(channel, CHANNELS[Channel.PYG])  # wheels of a folder are PyG's
+        labels = (row.local(offers.torch, offers.torch_cuda), *([] if row.extensions else [None]))
+        return allowed(version) and version.local in labels and fitting.contains(version.public)
 
     reasons = ["wheels are not asked for (EXTENSIONS=source)"] if mode == "source" else []
     silent: tuple[Channel, ...] = ()
-    for channel in candidate.channels if mode != "source" else ():
-        if channel in BUILT_FOR_TORCH:
-            try:
-                return offers.newest(channel, name, target, fits, f"{name}{fitting} for torch {offers.torch}")
-            except UnavailableError as error:
-                reasons.append(error.what)
-                silent += (channel,) * error.unreachable
+    for channel in _channels(name, candidate, offers) if mode != "source" else ():
+        if channel not in candidate.channels and not offers.takes_connection(channel):
+            reasons.append(f"{channel} channel: not reached")
+            silent += (channel,)
+            continue
+        try:
+            what = f"{name}{fitting} for torch {offers.torch}"
+            return offers.newest(channel, name, target, functools.partial(fits, channel), what)
+        except UnavailableError as error:
+            reasons.append(error.what + _others(channel, name, offers))
+            silent += (channel,) * error.unreachable
     if mode == "wheels":
         reasons.append("sources are not asked for (EXTENSIONS=wheels)")
         return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
@@ -140,6 +148,23 @@ def _find(
                 return msgspec.structs.replace(result, unreachable=silent)
             reasons.append(result)
     return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
+
+
+def _channels(name: str, candidate: Candidate, offers: Offers) -> list[Channel]:
+    """The channels to ask for an extension's wheel: the candidate's, then those that no recipe names."""
+    own = [channel for channel in candidate.channels if channel in BUILT_FOR_TORCH]
+    further = [channel for channel, row in CHANNELS.items() if row.extends(name, offers.torch)]
+    return [*own, *(channel for channel in further if channel not in own)]
+
+
+def _others(channel: Channel, name: str, offers: Offers) -> str:
+    """Name other torches that a channel has an extension for, as its wheels' local labels do."""
+    if channel not in CHANNELS or not CHANNELS[channel].extensions:
+        return ""
+    links = [link.name for links in offers.listed(channel, name) for link in links]
+    torches = {hit[1] for hit in map(_OF_TORCH.search, links) if hit}
+    newest = sorted(torches, key=Version, reverse=True)[:3]
+    return f" (it has {name} for torch {', '.join(newest)})" if newest else ""
 
 
 def lock_found(offer: Offer, target: WheelTarget, offers: Offers) -> LockedPackage:
