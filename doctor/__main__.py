@@ -9,6 +9,7 @@ from typing import Callable, List, Optional
 from doctor.explain import PATTERNS, Answer, explain
 from doctor.host import Host
 from doctor.page import folded, page_lines, say
+from doctor.stated import other_versions, version_here
 from doctor.survey import cannot_work, survey
 
 #: as in graphcrate.errors: HostError ("The machine lacks something"), UsageError
@@ -65,9 +66,13 @@ def arguments(argv: List[str]) -> argparse.Namespace:
 def explain_text(text: str, as_json: bool, worded: Callable[[str], str]) -> int:
     """Print what is known of an error."""
     answers = [answer._replace(cause=worded(answer.cause), fix=worded(answer.fix)) for answer in explain(text)]
+    others = other_versions(text, version_here(Host()))
     if as_json:
-        say(json.dumps({"answers": [answer._asdict() for answer in answers]}, indent=2))
-    elif not answers:
+        say(json.dumps({"answers": [answer._asdict() for answer in answers], "versions": others}, indent=2))
+        return DONE if answers else UNKNOWN
+    for line in folded(others, 100) if others else ():
+        say(line)
+    if not answers:
         say(NOTHING_KNOWN.format(count=len(PATTERNS)))
     else:
         say("\n\n".join("\n".join(answer_lines(answer)) for answer in answers))

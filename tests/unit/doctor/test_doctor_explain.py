@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from doctor import __main__ as program
 from doctor.__main__ import main
 from doctor.explain import LONGEST, PATTERNS, explain, read_patterns
+from doctor.stated import other_versions
 from tools import errors_page
 
 #: (what the doctor should call it, where it was met, the text)
@@ -69,6 +71,14 @@ def test_doctor_explains_no_unknown_error():
         "Everything is fine, all 12 tests passed in 3.4 s",
         "[INFO] Authenticating with user: <anonymous>\n[INFO] Authentication succeeded\n[INFO] Fetching image manifest",
         'Traceback (most recent call last):\n  File "a.py", line 1\n    x =\nSyntaxError: invalid syntax',
+        "AttributeError: 'NoneType' object has no attribute 'shape'",
+        "Building wheels for collected packages: a\n  Building wheel for a (setup.py): finished with status 'done'",
+        "Collecting torch\nSuccessfully installed torch-2.3.1 numpy-1.26.4",
+        "srun: job 7 queued and waiting for resources\nsrun: job 7 has been allocated resources",
+        "INFO:    Creating SIF file...\nINFO:    Build complete: pyg.sif",
+        "pyxis: imported docker image: registry.example.com#team/pyg:1",
+        "export CUDA_HOME=/usr/local/cuda\nnvcc --version\nCuda compilation tools, release 11.8, V11.8.89",
+        "DGL backend is set to pytorch. Graphbolt is loaded.",
     ):
         assert explain(text) == []
 
@@ -119,6 +129,14 @@ TEXT_OF = {name: text for name, _, text in reversed(TEXTS)}
         (TOO_OLD.format(11040), "driver-too-old", "CUDA 11.4 at most | make image CUDA=11.8"),
         (TOO_OLD.format(12020), "driver-too-old", "make image CUDA=12.8"),
         (TOO_OLD.format(10010), "driver-too-old", "make image CUDA=cpu"),
+        # the part of a package that is there, not the package; a compiler's error, not what pip says of it
+        (
+            "No module named 'torchdata.datapipes'",
+            "module-part",
+            "torchdata is there | install 'torchdata<VERSION'",
+        ),
+        ("nvcc: not found\nerror: subprocess-exited-with-error", "no-toolkit", "FLAVOUR=devel"),
+        ("No module named 'torch'\n", "no-module", "torch is not installed"),
         # consequences are left out
         *[(TEXT_OF[name], name, "") for name in ("enroot-no-nvidia-cli", "nccl-shm")],
     ],
@@ -141,3 +159,43 @@ def test_doctor_explain_reads_stdin_and_prints_json(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text), "ascii", "strict"))
     assert main(["--explain", "-", "--json"]) == 0
     assert [each["id"] for each in json.loads(capsys.readouterr().out)["answers"]] == ["cuda-memory"]
+
+
+HERE = {"Python": "3.11", "torch": "2.3.1", "NCCL": "2.20.5", "Slurm": "22.05.8", "NumPy": "2.0.1", "Docker": "24.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        ('File "/opt/venv/lib/python3.9/site-packages/torch/_ops.py", line 9', "Python 3.9 (here 3.11)"),
+        ('File "/opt/venv/lib/python3.11/site-packages/torch/_ops.py", line 9', ""),
+        ("PyTorch version: 1.13.1\nNCCL version 2.14.3+cuda11.7", "torch 1.13.1 (here 2.3.1), NCCL 2.14 (here 2.20.5)"),
+        ("NCCL version 2.20.5+cuda12.4", ""),
+        ("slurm-wlm 20.11.9\nsrun: error: n1", "Slurm 20.11 (here 22.05.8)"),
+        ("compiled using NumPy 1.x cannot be run in\nNumPy 2.2.0 as it may crash", "NumPy 2.2 (here 2.0.1)"),
+        # another minor release of Docker says the same; what a package asks for is not what is there
+        ("Docker version 24.9.1, build 1", ""),
+        ("torchvision 0.15.2 requires torch==2.0.1", ""),
+        # not here, so there is nothing to differ
+        ("apptainer version 1.1.3", ""),
+    ],
+)
+def test_doctor_names_programs_of_a_text_that_are_here_in_another_version(text, others):
+    said = other_versions(text, lambda row: HERE.get(row.name, ""))
+    assert said.partition(": ")[2].partition(". What")[0] == others
+    assert said.startswith("Text of another program's version: ") is bool(others)
+
+
+def test_doctor_asks_a_program_for_its_version_only_where_the_text_names_it():
+    asked = []
+    assert other_versions("CUDA out of memory", lambda row: asked.append(row.name) or "1") == ""
+    assert asked == []
+
+
+def test_doctor_explain_says_first_that_a_text_is_of_another_version(capsys, monkeypatch):
+    monkeypatch.setattr(program, "version_here", lambda _: lambda row: HERE.get(row.name, ""))
+    text = "/usr/lib/python3.8/site-packages/x.py\nCUDA out of memory"
+    assert main(["--explain", text]) == 0
+    assert capsys.readouterr().out.startswith("Text of another program's version: Python 3.8 (here 3.11). ")
+    assert main(["--explain", text, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["versions"].startswith("Text of another program's version: Python 3.8")
