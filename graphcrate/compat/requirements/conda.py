@@ -149,19 +149,19 @@ def sorted_out(specs: Lines, name: str, channels: Iterable[str] = ()) -> Transla
         if spec.build.startswith("pypi"):  # of `conda list --export`: pip put it there
             made.lines.append((where, f"{package}=={spec.version.lstrip('=')}"))
         elif (of := known.stack.get(package)) is not None:
-            aside.stacks.append(package if of else as_written)
+            aside.stacks.append(spec.name if of else as_written)
             _take_of_stack(made, of, spec, where)
             _keep_aside(aside, spec, of_stack=True)
         elif named := _on_index(package):
             made.lines.append((where, f"{named}{conda_specifier(spec, where)}"))
             _keep_aside(aside, spec, of_stack=False)
         elif package in known.debian:
-            aside.debian[package] = known.debian[package]
+            aside.debian[spec.name] = known.debian[package]
         elif why := next((why for key, why in known.none.items() if fnmatch.fnmatchcase(package, key)), ""):
-            made.notes.append(f"{where}: {package} is not taken: {filled(why)}")
+            made.notes.append(f"{where}: {spec.name} is not taken: {filled(why)}")
         elif any(fnmatch.fnmatchcase(package, pattern) for pattern in known.system):
             if package not in _TOOLS:
-                aside.system.append(package)
+                aside.system.append(spec.name)
             elif spec.version:
                 aside.system.append(as_written)
         else:

@@ -1,5 +1,7 @@
 """Files as projects have them: each line ends as the table beside it says, and nothing else is in the image."""
 
+import re
+
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -25,7 +27,7 @@ def outcome(path, case):
     found = own.given([], [path.with_name(path.name + asked)])
     refuse_others(found.expected, lock, " ".join)
     wanted = {plain(package, path.parent) for package in (*found.packages, *found.constraints)}
-    stacks = {f"{one.name}{one.specifier}" for one in found.expected}
+    stacks = {plain(f"{one.name}{one.specifier}", path.parent) for one in found.expected}
     return wanted, stacks, [*found.notes, *compared(found.expected, lock), *further.lines(found.channels, ())]
 
 
@@ -73,3 +75,12 @@ def test_table_of_a_file_says_something_of_each_line(case):
 def test_each_table_of_the_corpus_has_its_file():
     tables = {str(path).removesuffix(".expected") for path in corpus.FILES.rglob("*.expected")}
     assert tables == {str(case.values[0].path) for kind in corpus.FILES.iterdir() for case in corpus.cases(kind.name)}
+
+
+def test_table_of_the_manual_has_the_files_that_the_corpus_proves_to_be_taken():
+    text = (ROOT / "docs/requirements.md").read_text(encoding="utf-8")
+    table = text.partition("| file | what is taken |")[2].partition("\n\n")[0].splitlines()[2:]
+    named = {name for line in table for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
+    files = [one.values[0] for one in corpus.cases("requirements", "environments", "pyproject", "locks")]
+    proved = {case.name for case in files if case.of("taken")}
+    assert {name.replace("conda list --export", "list.txt") for name in named} == proved
