@@ -9,7 +9,7 @@ from doctor.survey import look
 
 
 class Stated(NamedTuple):
-    """How a text names a version: `sign` has one group that is not empty. `here`: distributions, or else a command."""
+    """A program and how a text names its version: `sign` has one group that is not empty. `here`: distributions, or else a command."""
 
     name: str
     sign: str
