@@ -9,7 +9,10 @@ from doctor.survey import look
 
 
 class Stated(NamedTuple):
-    """A program and how a text names its version: `sign` has one group that is not empty. `here`: distributions, or else a command."""
+    """A program, and how a text names its version: `sign` has one group that is not empty.
+
+    `here`: its distributions; else `command` says it, or it is Python itself.
+    """
 
     name: str
     sign: str
