@@ -132,3 +132,15 @@ def test_a_sif_is_packed_while_its_image_is_built_and_an_image_alone_is_not():
     packs["zstd",] = re.findall(r"--pack '?([\w.]+)", make("sif", "COMPRESSION=zstd", "KERNEL=5.14")[1])
     assert packs == {(): ["gzip"], ("KERNEL=5.14",): ["5.14"], ("zstd",): ["zstd"]}
     assert "--pack" not in make("image")[1]
+
+
+def test_image_of_a_dockerfile_is_made_of_the_recipe_that_is_written():
+    code, text = make("image", "FROM=Dockerfile", "PLAN=yes")
+    assert code == 0
+    assert re.search(
+        r"recipe=\$\(\S+ -E -s build\.py adopt 'Dockerfile' *\) && \S+ -E -s build\.py image \"\$recipe\" .*--plan",
+        text,
+    )
+    assert "adopt 'Dockerfile' --output 'mine.toml'" in make("image", "FROM=Dockerfile", "RECIPE=mine.toml")[1]
+    code, text = make("sif", "FROM=Dockerfile")
+    assert (code, "FROM is for make image" in text) == (2, True)

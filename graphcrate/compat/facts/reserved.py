@@ -42,13 +42,10 @@ def of_environment(environment: Mapping[str, str]) -> Iterator[str]:
 
 def of_files(paths: Iterable[str]) -> Iterator[str]:
     """Yield faults of the paths where a recipe puts files."""
-    known = sorted(paths)
-    for path in known:
+    for path in sorted(paths):
         for place in places():
             if path == place.path.rstrip("/") or (place.path.endswith("/") and path.startswith(place.path)):
                 yield f"{path} is not for files of a recipe: {place.why}; /opt/mine is free"
-        if under := next((other for other in known if other.startswith(f"{path}/")), None):
-            yield f"{path} is a file, and {under} makes it a folder"
 
 
 def with_own_path(environment: Mapping[str, str], path: str) -> dict[str, str]:

@@ -170,6 +170,11 @@ def sorted_out(specs: Lines, name: str, channels: Iterable[str] = ()) -> Transla
     return made
 
 
+def of_debian(text: str) -> str:
+    """Return the Debian package in place of one of conda's, as it is asked for; empty where another is taken."""
+    return _names().debian.get(str(canonicalize_name(parse_spec(text, "").name)), "")
+
+
 def _keep_aside(aside: _Aside, spec: CondaSpec, *, of_stack: bool) -> None:
     """Remember what a package index has no word for, to say it: builds, channels, sums of files."""
     is_compared = of_stack and _CUDA_BUILD.search(spec.build) is not None

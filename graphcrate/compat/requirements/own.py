@@ -98,8 +98,7 @@ def load(path: Path, *, trusts_paths: bool = False) -> tuple[OwnRecipe, Addition
 
     It may be a stranger's: unless the user trusts its paths, nothing outside of its folder is looked at.
     """
-    fields = f"{command('schema', own=True)} lists every field, docs/customize.md shows them"
-    recipe = toml.load(path, OwnRecipe, _contradictions, fields)
+    recipe = toml.load(path, OwnRecipe, _contradictions, _fields())
     folder = path.absolute().parent
     within = None if trusts_paths else Within(folder.resolve())
     named, lists = _named(recipe.pip, folder, f"{path}: pip", within), recipe.requirements
@@ -127,6 +126,15 @@ def load(path: Path, *, trusts_paths: bool = False) -> tuple[OwnRecipe, Addition
         allow=recipe.allow,
         name=path.stem,
     )
+
+
+def parse(text: str, name: str) -> OwnRecipe:
+    """Return a recipe of one's own from its text; nothing that it names is looked at. Raises RecipeError."""
+    return toml.parse(text, name, OwnRecipe, _contradictions, _fields())
+
+
+def _fields() -> str:
+    return f"{command('schema', own=True)} lists every field, docs/customize.md shows them"
 
 
 def given(
@@ -200,7 +208,7 @@ def _named(texts: Iterable[str], folder: Path, where: str, within: Within | None
     packages, expected = list[str](), list[Expected]()
     for text in texts:
         plain, builds = without_build(text, where)
-        packages.append(_package(plain, folder, where, within))
+        packages.append(read_package(plain, folder, where, within))
         expected += builds
     return Additions(packages=tuple(dict.fromkeys(packages)), expected=tuple(expected))
 
@@ -272,7 +280,7 @@ def name_of(package: str) -> str:
 
 
 def git_address(package: str) -> GitAddress:
-    """A `git+…` address of `Additions`, in its parts. Raises ValueError for one that `_package` would have refused."""
+    """A `git+…` address of `Additions`, in its parts. Raises ValueError for one that `read_package` refuses."""
     return git_addresses.read(package.removeprefix(_GIT))
 
 
@@ -286,7 +294,7 @@ def read_requirements(path: Path, within: Within | None = None) -> Additions:
 
     `within`: where all that it names has to be.
     """
-    return requirement_files.read(path, _package, within)
+    return requirement_files.read(path, read_package, within)
 
 
 def _words(text: str) -> Iterable[str]:
@@ -304,7 +312,7 @@ def _words(text: str) -> Iterable[str]:
     return [text]
 
 
-def _package(text: str, folder: Path, where: str, within: Within | None = None) -> str:
+def read_package(text: str, folder: Path, where: str, within: Within | None = None) -> str:
     """A package as `Additions` has it. Raises UsageError."""
     address = re.sub(rf"^[A-Za-z0-9._-]+\s*@\s*(?={re.escape(_GIT)})", "", text)
     if address.startswith(_GIT):

@@ -6,7 +6,7 @@ Both may be a stranger's: they are validated here, where they are read.
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from graphcrate.compat.facts import reserved
 from graphcrate.compat.requirements.requirement_files import LARGEST_FILE, Within, bounded
@@ -20,6 +20,7 @@ _MOST_BYTES = 8 * LARGEST_FILE  #: of all of them
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 #: of folders of an image: what no shell, no Dockerfile and no fstab takes for anything else
 _FOLDER = re.compile(r"(/[A-Za-z0-9_.+@-]+)+")
+_MERGED = re.compile(r"/(bin|sbin|lib|lib32|lib64|libx32)(/|$)")
 _MODE = re.compile(r"0?(1?[0-7]{3})")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?")
 #: labels that say what an image is
@@ -43,6 +44,11 @@ def mode(text: str) -> int:
 def is_folder(path: str) -> bool:
     """Return whether a path can be a folder of an image that a recipe names."""
     return _FOLDER.fullmatch(path) is not None and posixpath.normpath(path) == path
+
+
+def merged(path: str) -> str:
+    """Return a path of the image without the links that Debian has for /usr/bin, /usr/lib and the like."""
+    return f"/usr{path}" if _MERGED.match(path) else path
 
 
 def of_paths(paths: Sequence[str]) -> Iterator[str]:
@@ -108,7 +114,10 @@ def contents(home: Path, files: Mapping[str, str], within: Within | None) -> tup
                     cause=_DATA,
                     next_step=_BIND,
                 )
-    return texts, tuple(sorted(programs))
+    for inside in texts:
+        if under := next((str(above) for above in PurePosixPath(inside).parents if str(above) in texts), ""):
+            raise UsageError(f"{under} is a file, and {inside} makes it a folder", next_step=_TAKES)
+    return texts, tuple(sorted({*programs} & texts.keys()))
 
 
 def _below(path: Path, target: str, source: str, within: Within | None) -> Iterator[tuple[Path, str]]:

@@ -198,7 +198,7 @@ class _Reader:
             begin = f"{chain[-1]}: " if chain else ""
             with contextlib.suppress(OSError, ValueError, RuntimeError):  # which `_text` words
                 self._within.check(path, f"{begin}{path} is not")
-        return _text(path)
+        return read_text(path)
 
     def _take(self, line: str, path: Path, where: str, constrains: bool, chain: tuple[Path, ...]) -> None:
         if line.startswith("-"):
@@ -432,7 +432,7 @@ def _refuse(option: str, where: str) -> NoReturn:
     )
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Read a text file, up to the size that one may have. Raises UsageError."""
     try:
         largest = LARGEST_LOCK if path.suffix == ".lock" or path.name.startswith("pylock.") else LARGEST_FILE

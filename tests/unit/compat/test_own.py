@@ -219,7 +219,7 @@ def test_own_recipe_is_read_with_all_its_fields(folder):
         ('files = { "/proc/x" = "mine.toml" }', RecipeError, "mine.toml:2: files: /proc/x is not for files"),
         ('files = { "/etc/passwd" = "mine.toml" }', RecipeError, "runtimes add users to it"),
         ('files = { "/opt/graphcrate/suites/dna.py" = "mine.toml" }', RecipeError, "that prove the image"),
-        ('files = { "/opt/a" = "mine.toml", "/opt/a/b" = "mine.toml" }', RecipeError, "/opt/a/b makes it a folder"),
+        ('files = { "/opt/a" = "mine.toml", "/opt/a/b" = "mine.toml" }', UsageError, "/opt/a/b makes it a folder"),
         ('pip = "einops"', RecipeError, r'mine.toml:2: pip: .*write pip = \["einops"\]'),
         ('pip = "einops wandb"', RecipeError, r'write pip = \["einops", "wandb"\]'),
         ('smoke = "python /opt/x.py"', RecipeError, r'write smoke = \["python /opt/x.py"\]'),

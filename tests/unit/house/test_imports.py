@@ -16,7 +16,7 @@ FLOORS = (
 ROOMS = {room: floor for floor, rooms in enumerate(reversed(FLOORS), 1) for room in rooms}
 #: folders of a room, from the highest floor to the lowest; modules beside them are on no floor
 SUB_ROOMS = {
-    "compat": ({"variants", "plan"}, {"requirements", "failures"}, {"facts"}),
+    "compat": ({"variants", "plan", "adopt"}, {"requirements", "failures"}, {"facts"}),
     "host": ({"engines", "net"}, {"sandbox"}, {"disk"}),
     "resolve": ({"additions"}, {"stack"}, {"sources"}),
 }

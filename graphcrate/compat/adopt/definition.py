@@ -1,0 +1,87 @@
+"""Parts of a Singularity or Apptainer definition with their lines, and commands of a page for people.
+
+Source: the definition files of Apptainer's user guide, 2026-11.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+_HEADER = re.compile(r"([A-Za-z]+):\s*(\S.*)")
+_SECTION = re.compile(r"%([a-z]+)\b[ \t]*(.*)", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]{0,99})\s*\}\}")
+_FENCE = re.compile(r"\s*(```|~~~)\s*([a-zA-Z0-9_+-]*)\s*")
+_LANGUAGES = ("", "bash", "sh", "shell", "console", "zsh", "terminal", "shell-session", "cmd", "text")
+_PROMPT = re.compile(r"\s*(?:\([\w.-]+\)\s*)?\$\s+")
+
+
+class DefinitionPart(NamedTuple):
+    """A header's field (Bootstrap, From, Stage) or a section, in lower case, with its `%`. `line` is its first.
+
+    `options`: words behind the name of a section; `text`: the field's value, or the lines of the section.
+    """
+
+    line: int
+    end: int
+    name: str
+    text: str
+    options: str = ""
+
+
+def parts(text: str) -> list[DefinitionPart]:
+    """Return the parts of a definition."""
+    return list(_parts(text))
+
+
+def is_definition(text: str) -> bool:
+    """Return whether a text begins as a definition does."""
+    first = next((line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    return first.lower().startswith("bootstrap:")
+
+
+def placed(text: str, values: Mapping[str, str]) -> str:
+    """Put in the values of `%arguments`; what has none stays."""
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
+
+
+def commands_of_page(text: str) -> str:
+    """Return a page for people with nothing but its commands, in their lines: blocks of code, and no other text."""
+    made, fence = list[str](), ""
+    is_shell, prompts = False, "$ " in text
+    for line in text.splitlines():
+        match = _FENCE.fullmatch(line)
+        if match and not fence:
+            fence, is_shell = match[1], match[2].lower() in _LANGUAGES
+            made.append("")
+        elif match and match[1] == fence:
+            fence = ""
+            made.append("")
+        elif fence and is_shell:
+            made.append(_PROMPT.sub("", line) if prompts else line)
+        else:
+            made.append("")
+    return "\n".join(made)
+
+
+def _parts(text: str) -> Iterator[DefinitionPart]:
+    section: DefinitionPart | None = None
+    lines = list[str]()
+    number = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _SECTION.fullmatch(line.rstrip())
+        header = _HEADER.fullmatch(line.strip())
+        if match:
+            if section:
+                yield section._replace(end=number - 1, text="\n".join(lines))
+            section, lines = DefinitionPart(number, number, f"%{match[1].lower()}", "", match[2]), []
+        elif header and header[1].lower() == "bootstrap" and not line.startswith((" ", "\t")):  # the next stage
+            if section:
+                yield section._replace(end=number - 1, text="\n".join(lines))
+            section = None
+            yield DefinitionPart(number, number, "bootstrap", header[2].strip())
+        elif section:
+            lines.append(line)
+        elif header:
+            yield DefinitionPart(number, number, header[1].lower(), header[2].partition(" #")[0].strip())
+    if section:
+        yield section._replace(end=number, text="\n".join(lines))

@@ -1,0 +1,183 @@
+"""A file as it was understood: what becomes of each line, and the recipe so far."""
+
+import fnmatch
+import functools
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from graphcrate.compat.facts.facts import table
+from graphcrate.compat.requirements.requirement_files import Within
+from graphcrate.model.git_address import GitAddress
+from graphcrate.model.words import printable
+
+#: "recipe": it has it; "stack": the stack has it already; "nothing": it means nothing here; "yours": left to the user
+Fate = Literal["recipe", "stack", "nothing", "yours"]
+FATES: dict[Fate, str] = {
+    "recipe": "recipe",
+    "stack": "the stack's already",
+    "nothing": "means nothing here",
+    "yours": "left to you",
+}
+_LONGEST_TEXT = 200  #: characters of a row and a reason
+_PASSWORD = re.compile(r"(?<=://)[^/\s@]*:[^/\s@]*(?=@)")
+_LONGEST_COMMAND = 400  #: of what patterns are compared with
+
+
+class _Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row of a kind of commands: a reader takes it, or its fate is always the same."""
+
+    patterns: tuple[str, ...]
+    reader: str = ""
+    fate: Fate = "recipe"
+    why: str = ""
+
+
+class _Instruction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    names: tuple[str, ...]
+    fate: Fate
+    why: str
+
+
+class _Variable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    patterns: tuple[str, ...]
+    fate: Fate
+    why: str
+
+
+class _Base(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reads: str
+    pyg: bool = False
+    why: str = ""
+
+
+class _Kinds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`data/adopt.toml`, which says what each part means."""
+
+    commands: tuple[_Command, ...] = msgspec.field(name="command")
+    instructions: tuple[_Instruction, ...] = msgspec.field(name="instruction")
+    variables: tuple[_Variable, ...] = msgspec.field(name="variable")
+    bases: tuple[_Base, ...] = msgspec.field(name="base")
+    apt: dict[str, str]
+    options: dict[str, tuple[str, ...]]
+
+
+kinds = functools.cache(functools.partial(table, "adopt", _Kinds))
+
+
+class Row(NamedTuple):
+    """A command or an instruction with its lines, what becomes of it, and why or as what."""
+
+    line: int
+    end: int
+    text: str
+    fate: Fate
+    what: str = ""
+
+    @property
+    def lines(self) -> str:
+        """Its lines, for people."""
+        return str(self.line) if self.end <= self.line else f"{self.line}-{self.end}"
+
+
+class Item(NamedTuple):
+    """A value of the recipe and the line that it came from."""
+
+    value: str
+    line: int
+
+
+@dataclass
+class StackSigns:
+    """Signs of the stack in a base image and torch's lines; empty: none. Later lines go before."""
+
+    torch: str = ""
+    cuda: str = ""
+    python: str = ""
+    has_pyg: bool = False
+    has_glt: bool = False
+    bases: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Clone:
+    """A repository that was cloned: its address with a commit, and the row that is known when it is installed."""
+
+    address: GitAddress
+    row: int
+    used: bool = False
+
+
+@dataclass
+class Place:
+    """Folders while a file is read: of the user's machine, and where commands would run in the image."""
+
+    context: Path
+    folder: str = "/"
+    copied: dict[str, str] = field(default_factory=dict)  #: path in the image → path below the context
+    cloned: dict[str, Clone] = field(default_factory=dict)
+    is_host: bool = False  #: a script's: its paths are those of the context
+
+
+@dataclass
+class Draft:
+    """The recipe and the rows that are made while a file is read."""
+
+    name: str
+    context: Path
+    rows: list[Row] = field(default_factory=list)
+    evidence: StackSigns = field(default_factory=StackSigns)
+    pip: list[Item] = field(default_factory=list)
+    requirements: list[Item] = field(default_factory=list)
+    apt: list[Item] = field(default_factory=list)
+    env: dict[str, Item] = field(default_factory=dict)
+    files: dict[str, Item] = field(default_factory=dict)
+    directories: dict[str, Item] = field(default_factory=dict)
+    labels: dict[str, Item] = field(default_factory=dict)
+    smoke: list[Item] = field(default_factory=list)
+    workdir: Item | None = None
+    command: tuple[tuple[str, ...], int] = ((), 0)
+
+    def add(self, line: int, end: int, text: str, fate: Fate, what: str = "") -> None:
+        """Add a row; texts are anybody's, and shortened."""
+        self.rows.append(Row(line, max(line, end), shortened(text), fate, shortened(what)))
+
+    @property
+    def within(self) -> Within:
+        """The folder out of which nothing is read."""
+        return Within(self.context.resolve())
+
+
+def shortened(text: str) -> str:
+    """A text in one line that speaks to no terminal, of bounded length, without passwords of addresses."""
+    step = printable(_PASSWORD.sub("…", " ".join(text[: 8 * _LONGEST_TEXT].split())))
+    return step if len(step) <= _LONGEST_TEXT else f"{step[: _LONGEST_TEXT - 1]}…"
+
+
+def row_of_command(words: tuple[str, ...]) -> _Command | None:
+    """Return the row of a command's kind; None for one that is not known."""
+    text = " ".join(words)[:_LONGEST_COMMAND]
+    return next((row for row in kinds().commands if any(_matches(step, text) for step in row.patterns)), None)
+
+
+def row_of_variable(name: str) -> _Variable | None:
+    """Return the row of a variable's kind; None for the recipe's."""
+    return next((row for row in kinds().variables if any(_matches(step, name) for step in row.patterns)), None)
+
+
+def row_of_base(reference: str) -> tuple[_Base, dict[str, str]] | None:
+    """Return the row of a base image, and what its name says."""
+    for row in kinds().bases:
+        if match := re.fullmatch(row.reads, reference[:_LONGEST_TEXT]):
+            return row, {name: value for name, value in match.groupdict().items() if value}
+    return None
+
+
+def _matches(pattern: str, text: str) -> bool:
+    if pattern.endswith(" *") and pattern.count("*") == 1 and "[" not in pattern:
+        return text.startswith(pattern[:-1])
+    return fnmatch.fnmatchcase(text, pattern)

@@ -1,0 +1,443 @@
+"""A whole file as a draft of a recipe: instructions of a Dockerfile, parts of a definition, lines of a script."""
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from graphcrate.compat.adopt import commands, definition, installs, shell
+from graphcrate.compat.adopt.dockerfile import Instruction, instructions
+from graphcrate.compat.adopt.draft import Draft, Item, Place, kinds, row_of_base
+from graphcrate.compat.adopt.installs import Outcome
+from graphcrate.compat.requirements import own_files
+from graphcrate.model.errors import UsageError
+
+_STAGE = re.compile(r"(\S+)(?:\s+[Aa][Ss]\s+(\S+))?")
+#: folders of what a stage installs: its lines are the recipe's then
+_ENVIRONMENT = re.compile(
+    r"/(opt/(venv|conda|env)|venv|env|usr/local|root/\.local|app/\.venv|.*(\.venv|site-packages))(/.*)?"
+)
+_UV = re.compile(r"\S*(astral-sh|ghcr\.io|mambaorg)\S*")
+_ARCHIVE = re.compile(r".*\.(tar|tgz|tar\.\w+|zip)")
+_ARGUMENTS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:=(.*))?", re.DOTALL)
+_SHELLS = (("/bin/bash",), ("bash",), ("/bin/sh",), ("sh",), ("/usr/bin/bash",), ("python",), ("python3",))
+_MOST_SOURCES = 200
+#: of base images; what those set is not the recipe's
+_BASE_VARIABLES = {"PATH": "$PATH", "PYTHONPATH": "", "LD_LIBRARY_PATH": "", "HOME": "/root"}
+
+
+def of_dockerfile(text: str, draft: Draft, arguments: Mapping[str, str]) -> None:
+    """Read a Dockerfile; `arguments`: values of its ARGs."""
+    _Dockerfile(draft, arguments).read(instructions(text, draft.name))
+
+
+def of_definition(text: str, draft: Draft, arguments: Mapping[str, str]) -> None:
+    """Read a definition of Singularity or Apptainer."""
+    parsed = definition.parts(text)
+    if not any(part.name == "bootstrap" for part in parsed):
+        raise UsageError(f"{draft.name} has no Bootstrap", next_step="give the file that `singularity build` takes")
+    values = dict(arguments)
+    for part in parsed:
+        if part.name == "%arguments":
+            lines = (line.strip().partition("=") for line in part.text.splitlines())
+            values = {name.strip(): value.strip() for name, _, value in lines if name.strip()} | values
+    place = Place(draft.context)
+    for part in parsed:
+        text = definition.placed(part.text, values)
+        _part(draft, place, part._replace(text=text))
+
+
+def of_script(text: str, draft: Draft, arguments: Mapping[str, str]) -> None:
+    """Read a script, or the commands of a page for people."""
+    place, variables = Place(draft.context, is_host=True), dict(arguments)
+    commands.take(draft, place, shell.commands(text, 1, variables))
+    draft.directories.clear()
+
+
+def of_list(draft: Draft, name: str) -> None:
+    """Take a file of requirements, such as an environment.yml, as a whole."""
+    place = Place(draft.context, is_host=True)
+    draft.add(1, 1, name, "recipe", installs.take_list(draft, place, name, 1))
+
+
+class _Dockerfile:
+    """The stages of a Dockerfile, of which the image has the last and those that it is made of."""
+
+    def __init__(self, draft: Draft, arguments: Mapping[str, str]) -> None:
+        self._draft, self._given = draft, arguments
+        self._globals = dict[str, str]()
+        self._variables = dict[str, str]()
+        self._place = Place(draft.context)
+        self._entry: tuple[str, ...] = ()
+
+    def read(self, parsed: Sequence[Instruction]) -> None:
+        """Read all instructions. Raises UsageError for a file without FROM."""
+        begins = [number for number, step in enumerate(parsed) if step.keyword == "FROM"]
+        if not begins:
+            raise UsageError(
+                f"{self._draft.name} has no FROM", next_step="give a Dockerfile, a .def, a script or an environment.yml"
+            )
+        for step in parsed[: begins[0]]:
+            self._before(step)
+        stages = [parsed[begin:end] for begin, end in zip(begins, [*begins[1:], len(parsed)], strict=True)]
+        names = [self._stage_name(stage[0]) for stage in stages]
+        needed = self._wanted(stages, names)
+        for number, stage in enumerate(stages):
+            if number not in needed:
+                self._pass(stage, names[number][1] or str(number))
+                continue
+            self._variables = {}
+            is_own = names[number][0] in {name for _, name in names[:number] if name}
+            if not is_own and number == len(stages) - 1 and len(needed) > 1:
+                self._place.folder = "/"
+            for step in stage:
+                self._take(step, {name for _, name in names if name} | set(map(str, range(number))), is_own)
+
+    def _before(self, step: Instruction) -> None:
+        if step.keyword == "ARG":
+            self._arguments(step, self._globals, self._globals)
+        self._draft.add(step.line, step.end, f"{step.keyword} {step.flat}", "nothing", "a value of the lines behind it")
+
+    def _stage_name(self, step: Instruction) -> tuple[str, str]:
+        match = _STAGE.fullmatch(step.flat)
+        return (match[1], (match[2] or "").lower()) if match else (step.flat, "")
+
+    def _wanted(self, stages: Sequence[Sequence[Instruction]], names: Sequence[tuple[str, str]]) -> set[int]:
+        """Numbers of the stages that the last one is made of, or takes an environment from."""
+        by_name = {name: number for number, (_, name) in enumerate(names) if name}
+        by_name |= {str(number): number for number in range(len(names))}
+        needed, waiting = set[int](), [len(stages) - 1]
+        while waiting:
+            number = waiting.pop()
+            if number in needed:
+                continue
+            needed.add(number)
+            origin = names[number][0].lower()
+            waiting += [by_name[origin]] if by_name.get(origin, number) < number else []
+            for step in stages[number]:
+                source = dict(step.flags).get("from", "").lower()
+                is_environment = any(map(_ENVIRONMENT.fullmatch, step.flat.split()[:-1]))
+                if step.keyword == "COPY" and is_environment and by_name.get(source, number) < number:
+                    waiting.append(by_name[source])
+        return needed
+
+    def _pass(self, stage: Sequence[Instruction], name: str) -> None:
+        for step in stage:
+            why = f"of the stage {name}, which the image is not made of"
+            self._draft.add(step.line, step.end, f"{step.keyword} {step.flat}", "nothing", why)
+
+    def _take(self, step: Instruction, stages: set[str], is_own: bool) -> None:
+        draft, text = self._draft, f"{step.keyword} {step.flat}"
+        if step.keyword == "RUN":
+            self._run(step)
+            return
+        row = next((row for row in kinds().instructions if step.keyword in row.names), None)
+        if row:
+            draft.add(step.line, step.end, text, row.fate, row.why)
+            return
+        try:
+            outcome = self._outcome(step, stages, is_own)
+        except shell.Unknown as error:
+            outcome = Outcome("yours", str(error))
+        draft.add(step.line, step.end, text, *outcome)
+
+    def _outcome(self, step: Instruction, stages: set[str], is_own: bool) -> Outcome:
+        if step.keyword == "FROM":
+            if is_own:
+                return Outcome("nothing", "it goes on with a stage")
+            return base(self._draft, shell.expand(_STAGE.sub(r"\1", step.flat), self._globals), step.line)
+        if step.keyword == "ARG":
+            self._arguments(step, self._variables, self._globals)
+            return Outcome("nothing", "a value of the lines behind it")
+        if step.keyword == "ENV":
+            return self._environment(step)
+        if step.keyword in ("COPY", "ADD"):
+            return self._copy(step, stages)
+        if step.keyword == "WORKDIR":
+            folder = shell.expand(step.flat.strip("\"'"), self._variables)
+            self._place.folder = posixpath.normpath(posixpath.join(self._place.folder, folder))
+            return workdir(self._draft, self._place.folder, step.line)
+        if step.keyword in ("LABEL", "MAINTAINER"):
+            pairs = [("org.opencontainers.image.authors", step.flat)] if step.keyword == "MAINTAINER" else None
+            return labels(self._draft, pairs or list(_pairs(step.flat, self._variables)), step.line)
+        return self._command(step)
+
+    def _arguments(self, step: Instruction, into: dict[str, str], known: Mapping[str, str]) -> None:
+        for word in shell.commands(f"ARG {step.text}", 1, {**known, **into})[0].words[1:]:
+            if match := _ARGUMENTS.fullmatch(word):
+                value = self._given.get(match[1], match[2] if match[2] is not None else known.get(match[1]))
+                if value is not None:
+                    into[match[1]] = value
+
+    def _environment(self, step: Instruction) -> Outcome:
+        outcomes = list[Outcome]()
+        for name, value in _pairs(step.flat, {**_BASE_VARIABLES, **self._variables}, spaced=True):
+            self._variables[name] = value
+            outcomes.append(commands.variable(self._draft, name, value, step.line))
+        return _all_of(outcomes)
+
+    def _run(self, step: Instruction) -> None:
+        draft, words = self._draft, step.words
+        place = Place(draft.context, self._place.folder, self._place.copied, self._place.cloned)
+        if words is not None:
+            simple = shell.Simple(step.line, step.end, words)
+            commands.take(draft, place, [simple])
+            return
+        variables = dict(self._variables)
+        is_script = step.flat.startswith("<<")  # else a document is what a command reads
+        for first, body in step.heredocs if is_script else ():
+            commands.take(draft, place, shell.commands(body, first, variables))
+        if not is_script:
+            commands.take(draft, place, shell.commands(step.text, step.line, variables))
+
+    def _copy(self, step: Instruction, stages: set[str]) -> Outcome:
+        words = list(step.words or shell.expand_words(step.flat, self._variables))
+        source = dict(step.flags).get("from", "")
+        if step.heredocs:
+            return Outcome("yours", "put its text into a file beside the recipe, and name it in files")
+        if len(words) < 2:
+            return Outcome("yours", "it names no file")
+        target = posixpath.normpath(posixpath.join(self._place.folder, words[-1]))
+        if source:
+            if source.lower() in stages and all(map(_ENVIRONMENT.fullmatch, words[:-1])):
+                return Outcome("nothing", "what that stage installs is the recipe's")
+            if _UV.fullmatch(source):
+                return Outcome("nothing", "a tool that installs packages, which the image does without")
+            return Outcome("yours", f"{source} is another image: take the files out of it, and name them in files")
+        is_folder = words[-1].endswith(("/", ".")) or len(words) > 2
+        return copied(
+            self._draft, self._place, words[:-1], target, step.line, into=is_folder, unpacks=step.keyword == "ADD"
+        )
+
+    def _command(self, step: Instruction) -> Outcome:
+        words = step.words if step.words is not None else _words_of_shell(step.flat)
+        if step.keyword == "ENTRYPOINT":
+            self._entry = words
+            return command(self._draft, words, step.line)
+        return command(self._draft, (*self._entry, *words), step.line)
+
+
+def _words_of_shell(text: str) -> tuple[str, ...]:
+    """Return the words of a command in the shell's form: a plain one needs no shell."""
+    if not text:
+        return ()
+    parsed = shell.commands(text, 1, {})
+    plain = len(parsed) == 1 and not (parsed[0].unknown or parsed[0].writes or parsed[0].assigned or "<" in text)
+    words = parsed[0].words if plain else ()
+    return (words[1:] if words[:1] == ("exec",) else words) or ("/bin/sh", "-c", text)
+
+
+def base(draft: Draft, reference: str, line: int) -> Outcome:
+    """Take what a base image says of the stack."""
+    parsed, evidence = row_of_base(reference), draft.evidence
+    evidence.bases.append(reference)
+    if not parsed:
+        return Outcome("yours", "what that image has besides Python and torch is not known here")
+    row, named = parsed
+    evidence.has_pyg |= row.pyg
+    for name, value in named.items():
+        setattr(evidence, name, value)
+    evidence.lines.append(line)
+    versions = ", ".join(f"{'CUDA' if name == 'cuda' else name} {value}" for name, value in named.items())
+    return Outcome("stack", row.why or versions or "PyG")
+
+
+def workdir(draft: Draft, path: str, line: int) -> Outcome:
+    """Take the folder that programs start in."""
+    if path == "/":
+        draft.workdir = None
+        return Outcome("stack", "every image begins there")
+    if path.startswith(("/home/", "/root")) or path == "/home":
+        draft.workdir = None
+        return Outcome("nothing", "a runtime puts the user's own home there, and begins in the folder where one is")
+    if faults := list(own_files.of_folder(path)):
+        draft.workdir = None
+        return Outcome("yours", faults[0])
+    draft.workdir = Item(path, line)
+    return Outcome("recipe", "workdir")
+
+
+def labels(draft: Draft, pairs: Sequence[tuple[str, str]], line: int) -> Outcome:
+    """Take labels."""
+    for name, value in pairs:
+        if faults := list(own_files.of_labels({name: value})):
+            return Outcome("yours", faults[0])
+    for name, value in pairs:
+        draft.labels[name] = Item(value, line)
+    return Outcome("recipe", f"labels: {', '.join(name for name, _ in pairs)}")
+
+
+def command(draft: Draft, words: tuple[str, ...], line: int) -> Outcome:
+    """Take what the image starts."""
+    if not words or words in _SHELLS:
+        return Outcome("stack", "a shell starts where nothing else is asked for")
+    if faults := list(own_files.of_command(words)):
+        return Outcome("yours", faults[0])
+    program = words[0]
+    is_there = program.startswith(("/bin/", "/usr/")) or program in draft.files or "/" not in program
+    folders = [target for target, item in draft.files.items() if (draft.context / item.value).is_dir()]
+    full = posixpath.normpath(posixpath.join(draft.workdir.value if draft.workdir else "/", program))
+    if not is_there and full not in draft.files and not any(full.startswith(f"{folder}/") for folder in folders):
+        return Outcome("yours", f"{program} is not in the image: put it beside the recipe, and name it in files")
+    draft.command = (words, line)
+    return Outcome("recipe", "command")
+
+
+def copied(
+    draft: Draft, place: Place, sources: Sequence[str], target: str, line: int, *, into: bool, unpacks: bool = False
+) -> Outcome:
+    """Take files and folders that are beside the file; `into`: the target is a folder."""
+    outcomes = list[Outcome]()
+    for source in sources:
+        if "://" in source or source.startswith("git@"):
+            return Outcome("yours", "what it fetches may be another file tomorrow: download it, and name it in files")
+        if unpacks and _ARCHIVE.fullmatch(source):
+            return Outcome("yours", "it unpacks an archive: name the folder that is in it in files")
+        names = _matching(draft.context, source)
+        if not names:
+            return Outcome("yours", f"{source} is not in {draft.context}")
+        for name in names:
+            is_folder = (draft.context / name).is_dir()
+            inside = posixpath.join(target, posixpath.basename(name)) if into and not is_folder else target
+            inside = own_files.merged(posixpath.normpath(inside))
+            place.copied.pop(inside, None)
+            place.copied[inside] = name
+            outcomes.append(_file(draft, inside, name, line))
+    return _all_of(outcomes)
+
+
+def _file(draft: Draft, target: str, source: str, line: int) -> Outcome:
+    if target.startswith(("/tmp/", "/var/tmp/", "/root/", "/home/")) or target in ("/tmp", "/root", "/"):
+        is_list = source.endswith((".txt", ".yml", ".yaml", ".toml", ".lock", ".in"))
+        if is_list:
+            return Outcome("nothing", "lists of packages are read beside the recipe")
+    if faults := list(own_files.of_paths((target,))):
+        return Outcome("yours", faults[0])
+    try:
+        named = {path: item.value for path, item in draft.files.items()}
+        own_files.contents(draft.context, named | {target: source}, draft.within)
+    except UsageError as error:
+        what = error.what.replace(f"{draft.context}/", "")
+        what = f"{what.partition(' cannot be')[0]} is not a text" if "codec can't decode" in what else what
+        return Outcome("yours", f"{what}: bind the folder when the image runs")
+    draft.files[target] = Item(source, line)
+    return Outcome("recipe", f"files: {target}")
+
+
+def _matching(context: Path, source: str) -> list[str]:
+    """Names below the context that a source means, with wildcards; none out of it."""
+    name = posixpath.normpath(source.lstrip("/") or ".")
+    try:
+        if name.startswith(".."):
+            return []
+        if not any(char in name for char in "*?["):
+            return [name] if (context / name).exists() else []
+        parent, _, last = name.rpartition("/")
+        if any(char in parent for char in "*?[") or "**" in last:
+            return []
+        parsed = sorted(path.relative_to(context).as_posix() for path in (context / parent).glob(last))
+        return parsed[:_MOST_SOURCES]
+    except (OSError, ValueError):
+        return []
+
+
+def _pairs(text: str, variables: Mapping[str, str], *, spaced: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield names and values of ENV and LABEL, in either form. Raises Unknown."""
+    first = text.split(maxsplit=1)
+    if spaced and first and "=" not in first[0]:
+        yield first[0], shell.expand(first[1].strip("\"'") if len(first) > 1 else "", variables)
+        return
+    for word in shell.expand_words(text, variables):
+        name, _, value = word.partition("=")
+        yield name, value
+
+
+def _all_of(outcomes: Sequence[Outcome]) -> Outcome:
+    """One outcome of several: what is left to the user first, then what the recipe has."""
+    for fate in ("yours", "recipe", "stack", "nothing"):
+        those = [outcome for outcome in outcomes if outcome.fate == fate]
+        if those:
+            return Outcome(those[0].fate, "; ".join(dict.fromkeys(outcome.what for outcome in those)))
+    return Outcome("nothing", "it names nothing")
+
+
+def _part(draft: Draft, place: Place, part: definition.DefinitionPart) -> None:
+    """Take a part of a definition."""
+    first = part.line + 1
+    if part.name == "bootstrap":
+        fate = "stack" if part.text.lower() in ("docker", "library", "oras", "shub") else "yours"
+        why = "" if fate == "stack" else f"it begins with what is of this machine or of {part.text}"
+        draft.add(part.line, part.end, f"Bootstrap: {part.text}", fate, why)  # type: ignore[arg-type]
+    elif part.name == "from":
+        draft.add(part.line, part.end, f"From: {part.text}", *base(draft, part.text, part.line))
+    elif part.name == "%post":
+        commands.take(draft, place, shell.commands(part.text, first, {}))
+    elif part.name == "%environment":
+        for step in shell.commands(part.text, first, dict(_BASE_VARIABLES)):
+            outcomes = [
+                commands.variable(draft, name, value, step.line) for name, value in commands.exported(step).items()
+            ]
+            is_export = bool(outcomes) and not step.unknown
+            draft.add(step.line, step.end, step.text, *(_all_of(outcomes) if is_export else _other(draft, place, step)))
+    elif part.name == "%files" and "from" not in part.options.split():
+        for number, line in enumerate(part.text.splitlines(), first):
+            if words := line.partition("#")[0].split():
+                _def_file(draft, place, words, number)
+    elif part.name == "%labels":
+        for number, line in enumerate(part.text.splitlines(), first):
+            if words := line.strip().split(maxsplit=1):
+                pairs = [(words[0], words[1] if len(words) > 1 else "")]
+                draft.add(number, number, line.strip(), *labels(draft, pairs, number))
+    elif part.name == "%runscript":
+        _runscript(draft, part, first)
+    elif part.name in ("%help", "%arguments", "stage", "%startscript", "%labels"):
+        draft.add(part.line, part.end, part.name, "nothing", "it is for people, or for services")
+    elif part.name == "%files":
+        is_known = all(_ENVIRONMENT.fullmatch(line.split()[0]) for line in part.text.splitlines() if line.split())
+        why = "what that stage installs is the recipe's" if is_known else "take its files out of that stage: files"
+        draft.add(part.line, part.end, f"%files {part.options}", "nothing" if is_known else "yours", why)
+    elif part.name == "%test":
+        for step in shell.commands(part.text, first, {}):
+            text = shlex.join(step.words)
+            is_plain = not (step.unknown or step.writes or step.before in ("|", "||") or "\n" in text)
+            draft.smoke += [Item(text, step.line)] if is_plain else []
+            why = "" if is_plain else step.unknown or "each of smoke is one command"
+            draft.add(step.line, step.end, step.text, "recipe" if is_plain else "yours", why or "smoke")
+    else:
+        why = "it runs on this machine" if part.name in ("%setup", "%pre") else "it is not known what it is for"
+        draft.add(part.line, part.end, f"{part.name} {part.options}", "yours", why)
+
+
+def _other(draft: Draft, place: Place, step: shell.Simple) -> Outcome:
+    if step.unknown:
+        return Outcome("yours", step.unknown)
+    start = len(draft.rows)
+    commands.take(draft, place, [step])
+    row = draft.rows.pop(start)
+    return Outcome(row.fate, row.what)
+
+
+def _def_file(draft: Draft, place: Place, words: Sequence[str], number: int) -> None:
+    target = words[1] if len(words) > 1 else f"/{words[0].lstrip('/')}"
+    text = " ".join(words)
+    if words[0].startswith(("/", "~")):
+        draft.add(number, number, text, "yours", "it is a path of one machine: put it beside the recipe")
+        return
+    is_into = target.endswith("/")
+    outcome = copied(draft, place, words[:1], posixpath.normpath(posixpath.join("/", target)), number, into=is_into)
+    draft.add(number, number, text, *outcome)
+
+
+def _runscript(draft: Draft, part: definition.DefinitionPart, first: int) -> None:
+    """Take a runscript of one command; its `"$@"` is what a runtime adds."""
+    text = re.sub(r"\s*\"?\$[@*]\"?", "", part.text)
+    parsed = [step for step in shell.commands(text, first, {}) if step.words[:1] not in (("echo",), ("set",))]
+    if len(parsed) == 1 and not parsed[0].unknown and not parsed[0].writes:
+        words = parsed[0].words[1:] if parsed[0].words[0] == "exec" else parsed[0].words
+        outcome = command(draft, words, part.line) if words else Outcome("stack", "what is asked for starts")
+    elif not parsed:
+        outcome = Outcome("stack", "what is asked for starts")
+    else:
+        outcome = Outcome("yours", "it is a script: put it beside the recipe, name it in files and as command")
+    draft.add(part.line, part.end, f"%runscript {' '.join(parsed[0].words) if parsed else ''}", *outcome)

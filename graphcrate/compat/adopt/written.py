@@ -1,0 +1,164 @@
+"""An adopted file as a recipe with the lines that it came from, and as a table of what becomes of each line. Pure."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from graphcrate.compat.adopt import definition, instructions, stack
+from graphcrate.compat.adopt.draft import FATES, Draft, Fate, Item, Row, shortened
+from graphcrate.compat.requirements import own
+from graphcrate.model.command import command
+from graphcrate.model.errors import UsageError
+from graphcrate.model.recipe import Recipe
+from graphcrate.model.words import listed, number_of
+
+_LISTS = (".yml", ".yaml", ".lock")
+_NAMES = ("pyproject.toml", "pixi.toml", "requirements.txt")
+_PAGES = (".md", ".rst", ".markdown")
+
+
+class Adopted(msgspec.Struct, frozen=True, kw_only=True):
+    """A file's rows, its recipe's text, and what differs of the stack."""
+
+    rows: tuple[Row, ...]
+    recipe: str
+    extends: str
+    cuda: str
+    differs: tuple[str, ...]
+
+    @property
+    def counts(self) -> dict[Fate, int]:
+        """The number of rows of each fate."""
+        return {fate: sum(row.fate == fate for row in self.rows) for fate in FATES}
+
+
+def adopt(
+    text: str, file: Path, context: Path, recipes: Sequence[Recipe], arguments: dict[str, str], below: str | None = ""
+) -> Adopted:
+    """Read a text as what its file is by its name or first lines. `below`: from the recipe's folder to the context.
+
+    Raises UsageError for what is none of them, and where the context is not `below` the recipe that names files of it.
+    """
+    draft = Draft(name=str(file), context=context)
+    reader = _reader(text, file)
+    if reader is None:
+        whole, home = file.absolute(), context.absolute()
+        if not whole.is_relative_to(home):
+            raise UsageError(f"{file} is not in {context}", next_step=command("adopt", file))
+        instructions.of_list(draft, whole.relative_to(home).as_posix())
+    else:
+        reader(text, draft, arguments)
+    if not draft.rows:
+        raise UsageError(
+            f"{file} has no command that could be adopted",
+            cause="These are read: a Dockerfile, a definition of Singularity, a script, a page with commands, an "
+            "environment.yml.",
+            next_step=f"{command('adopt', 'Dockerfile')}    (or write a recipe: docs/customize.md)",
+        )
+    if below is None and (draft.files or draft.requirements or any(item.value.startswith(".") for item in draft.pip)):
+        raise UsageError(
+            f"the recipe names files of {context}, which is not below its folder",
+            next_step=f"{command('adopt', str(file), output=str(context / 'mine.toml'))}",
+        )
+    choice = stack.choose(recipes, draft.evidence)
+    recipe = "".join(f"{line}\n" for line in _recipe(draft, choice, file.name, below or ""))
+    own.parse(recipe, "recipe")
+    return Adopted(
+        rows=tuple(draft.rows), recipe=recipe, extends=choice.recipe, cuda=choice.cuda, differs=choice.differs
+    )
+
+
+def lines(adopted: Adopted, name: str) -> list[str]:
+    """The table, and its sum."""
+    width = max(len(row.lines) for row in adopted.rows)
+    made = [f"{row.lines:>{width}}  {FATES[row.fate]:<19} {row.text}" + _behind(row) for row in adopted.rows]
+    counts = adopted.counts
+    verbs = {"recipe": "recipe", "stack": "the stack's already", "nothing": "mean nothing here", "yours": "left to you"}
+    sums = ", ".join(f"{counts[fate]} {verbs[fate]}" for fate in FATES)
+    made.append(f"{name}: {number_of(len(adopted.rows), 'command')}: {sums}")
+    stacks = f"stack: {adopted.extends}, CUDA {adopted.cuda}"
+    return [*made, stacks + "".join(f"; {text}" for text in adopted.differs)]
+
+
+def _behind(row: Row) -> str:
+    joint = ": because " if row.fate == "yours" else ": "
+    return f"{joint}{row.what}" if row.what else ""
+
+
+def _reader(text: str, file: Path) -> Callable[[str, Draft, dict[str, str]], None] | None:
+    """The reader of a file; None for a list of requirements."""
+    name = file.name.lower()
+    if name.endswith(_LISTS) or name in _NAMES:
+        return None
+    if name.endswith(".def") or name == "singularity" or definition.is_definition(text):
+        return instructions.of_definition
+    if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
+        return instructions.of_dockerfile
+    if name.endswith(_PAGES) or name == "readme":
+        return lambda page, draft, given: instructions.of_script(definition.commands_of_page(page), draft, given)
+    if name.endswith((".sh", ".bash")) or text.startswith("#!") or name in ("install", "setup"):
+        return instructions.of_script
+    first = next((line.split()[0].upper() for line in text.splitlines() if line.strip() and line[0] != "#"), "")
+    return instructions.of_dockerfile if first in ("FROM", "ARG") else instructions.of_script
+
+
+def _recipe(draft: Draft, choice: stack.Choice, name: str, below: str) -> Iterator[str]:
+    yield f"# Adopted from {shortened(name)} by {command('adopt', 'FILE')}: the numbers are its lines."
+    yield from (f"# {shortened(text)}." for text in choice.differs)
+    where = _numbers(draft.evidence.lines)
+    yield f"extends = {_text(choice.recipe)}" + (f"  # {where}" if where else "")
+    yield f"cuda = {_text(choice.cuda)}"
+    pip = [item._replace(value=_moved(item.value, below)) for item in draft.pip]
+    lists = [item._replace(value=_joined(below, item.value)) for item in draft.requirements]
+    yield from _list("pip", pip)
+    yield from _list("requirements", lists)
+    yield from _list("apt", draft.apt)
+    yield from _table("env", draft.env)
+    yield from _table(
+        "files", {key: item._replace(value=_joined(below, item.value)) for key, item in draft.files.items()}
+    )
+    yield from _table("directories", draft.directories)
+    if draft.workdir:
+        yield f"workdir = {_text(draft.workdir.value)}  # {draft.workdir.line}"
+    words, line = draft.command
+    if words:
+        yield f"command = [{', '.join(map(_text, words))}]  # {line}"
+    yield from _table("labels", draft.labels)
+    yield from _list("smoke", draft.smoke)
+    left = [row for row in draft.rows if row.fate == "yours"]
+    if left:
+        yield "# Left to you:"
+    yield from (f"# {row.lines}: {row.text} ({row.what})" for row in left)
+
+
+def _moved(value: str, below: str) -> str:
+    if not value.startswith("."):
+        return value
+    return f"./{_joined(below, value)}" if below or value != "." else "."
+
+
+def _joined(below: str, path: str) -> str:
+    path = path.removeprefix("./")
+    return f"{below}/{path}" if below and path != "." else below or path
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return listed(map(str, sorted(set(numbers))))
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _list(name: str, items: Sequence[Item]) -> Iterator[str]:
+    if items:
+        yield f"{name} = ["
+        yield from (f"    {_text(item.value)},  # {item.line}" for item in items)
+        yield "]"
+
+
+def _table(name: str, items: dict[str, Item]) -> Iterator[str]:
+    """Yield an inline table in lines of `name.key`."""
+    yield from (f"{name}.{_text(key)} = {_text(item.value)}  # {item.line}" for key, item in items.items())

@@ -1,0 +1,9 @@
+FROM pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime
+MAINTAINER somebody <somebody@example.org>
+ENV OMP_NUM_THREADS 4
+ENV DATA_ROOT /data
+ENV RUNS=${DATA_ROOT}/runs NVIDIA_VISIBLE_DEVICES=all
+ENV PYTHONPATH=/app:${PYTHONPATH}
+ENV PATH /opt/tool/bin:$PATH
+STOPSIGNAL SIGTERM
+HEALTHCHECK CMD true

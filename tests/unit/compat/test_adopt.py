@@ -1,0 +1,247 @@
+"""Dockerfiles, definitions, scripts and pages adopted as recipes: each file of tests/files, and hostile ones."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.compat.adopt import shell, written
+from graphcrate.compat.adopt.dockerfile import instructions
+from graphcrate.compat.adopt.draft import FATES, kinds, shortened
+from graphcrate.compat.requirements import own
+from graphcrate.compat.variants import recipes
+from graphcrate.model.errors import UsageError
+from tests import ROOT
+
+FILES = ROOT / "tests/files"
+_TEMPORARY = tempfile.TemporaryDirectory(prefix="adopt-")  #: for as long as the tests run
+BESIDE = Path(_TEMPORARY.name, "beside")  #: tests/files/beside, and a picture, which is no text
+shutil.copytree(FILES / "beside", BESIDE)
+(BESIDE / "figures").mkdir()
+(BESIDE / "figures/plot.png").write_bytes(b"\x89PNG")
+KINDS = ("dockerfiles", "defs", "scripts")
+PATHS = sorted(path for kind in KINDS for path in (FILES / kind).iterdir() if path.suffix != ".expected")
+RECIPES = [recipes.load(path) for path in sorted((ROOT / "recipes").glob("*.toml"))]
+
+
+def adopted(text, name, context=BESIDE, **arguments):
+    return written.adopt(text, Path(name), context, RECIPES, arguments)
+
+
+def table(text, name="Dockerfile", context=BESIDE, **arguments):
+    """Return each command with its fate."""
+    return [(row.fate, row.text) for row in adopted(text, name, context, **arguments).rows]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+def test_lines_of_a_file_become_what_the_table_beside_it_says(path, tmp_path):
+    """And the recipe is one, with files that are there. `ADOPT=write` writes tables that are to be read then."""
+    found = adopted(path.read_text(), path.name)
+    rows = "".join(f"{row.lines}\t{row.fate}\t{row.what}\n" for row in found.rows).replace(str(BESIDE), "HERE")
+    text = f"{found.extends} {found.cuda}\n{rows}"
+    beside = path.with_name(f"{path.name}.expected")
+    if os.environ.get("ADOPT") == "write":
+        beside.write_text(text)
+    assert text == beside.read_text()
+    shutil.copytree(BESIDE, tmp_path / "here")
+    (tmp_path / "here/mine.toml").write_text(found.recipe)
+    recipe, _ = own.load(tmp_path / "here/mine.toml")
+    assert (recipe.extends, recipe.cuda) == (found.extends, found.cuda)
+
+
+def test_tables_have_their_files_and_both_are_enough():
+    assert {path.name.removesuffix(".expected") for kind in KINDS for path in (FILES / kind).glob("*.expected")} == {
+        path.name for path in PATHS
+    }
+    counts = {kind: sum(path.parent.name == kind for path in PATHS) for kind in KINDS}
+    assert all(counts[kind] >= least for kind, least in {"dockerfiles": 25, "defs": 10, "scripts": 10}.items())
+
+
+def test_nine_of_ten_commands_of_usual_files_are_dealt_with():
+    rows = [
+        row
+        for path in PATHS
+        if not path.name.startswith("refused-")
+        for row in adopted(path.read_text(), path.name).rows
+    ]
+    left = [row for row in rows if row.fate == "yours"]
+    assert len(left) / len(rows) <= 0.1, [f"{row.text}: {row.what}" for row in left]
+
+
+def test_adopting_starts_nothing_and_writes_nothing(tmp_path, monkeypatch):
+    """The guard of unit tests refuses processes and connections; the folder is as it was."""
+    shutil.copytree(BESIDE, tmp_path / "here")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "here").rglob("*")}
+    monkeypatch.chdir(tmp_path)
+    hostile = 'FROM $(touch a)\nRUN touch b; `touch c`\nRUN ["touch", "d"]\nCMD touch e\nCOPY $(touch f) /x\n'
+    for path in PATHS:
+        adopted(path.read_text(), path.name, tmp_path / "here")
+    table(hostile, context=tmp_path / "here")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "here").rglob("*")} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("RUN pip install a && pip install b; pip install c", ["pip install a", "pip install b", "pip install c"]),
+        ("RUN pip install 'a b' \"c d\" e\\ f", ["pip install a b c d e f"]),
+        ("RUN pip install a # b\n", ["pip install a"]),
+        ("RUN pip install a \\\n# no\n\n   b", ["pip install a b"]),
+        ("RUN A=einops && pip install $A ${A}x ${B:-tqdm}", ["A=einops", "pip install einops einopsx tqdm"]),
+        ('RUN ["pip", "install", "a"]', ["pip install a"]),
+        ("run pip install a > /dev/null 2>&1", ["pip install a"]),
+        ("RUN pip install a 2>/dev/null", ["pip install a"]),
+        ("RUN pip install 'a;b'", ["pip install a;b"]),
+    ],
+)
+def test_commands_of_a_run_are_split_as_a_shell_does(text, rows):
+    assert [text for _, text in table(f"FROM python:3.11\n{text}")[1:]] == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "fate", "what"),
+    [
+        ("RUN if true; then pip install a; fi", "yours", "if takes one way or another"),
+        ("RUN case $A in b) pip install a;; esac", "yours", "case takes one way or another"),
+        ("RUN ( pip install a )", "yours", "takes one way or another"),
+        ("RUN f() { pip install a; }", "yours", "a function is known to the shell alone"),
+        ("RUN pip install $(cat a)", "yours", "is known to the shell alone"),
+        ("RUN pip install $UNSET", "yours", "UNSET is not known here"),
+        ("RUN pip install a || pip install b", "yours", "another command takes its place"),
+        ("RUN pip install ./absent", "yours", "./absent is not a folder that is here"),
+        ("RUN pip install -r absent.txt", "yours", "absent.txt is not in"),
+        ("RUN pip install -f https://a.example/b.html dgl", "yours", "which a recipe does not name"),
+        ("RUN pip install 'x @ https://a.example/x.whl'", "yours", "is given by an address"),
+        ("RUN git clone --upload-pack='touch x' ext::sh", "yours", "not an address that git is given"),
+        ("ENV PYTHONHOME=/x", "yours", "PYTHONHOME"),
+        ("COPY ../x /opt/x", "yours", "../x is not in"),
+        ("COPY /etc/passwd /opt/x", "yours", "/etc/passwd is not in"),
+        ("LABEL graphcrate.torch=1", "yours", "says what the image is"),
+        ("WORKDIR /opt/$(x)", "yours", "is known to the shell alone"),
+        ("WORKDIR /opt/a\"b", "yours", "is not an absolute path"),
+        ("CMD [\"/absent\"]", "yours", "/absent is not in the image"),
+        ("RUN frobnicate", "yours", "frobnicate is a program of its own"),
+    ],
+)  # fmt: skip
+def test_what_a_recipe_cannot_have_is_left_with_its_reason(text, fate, what):
+    row = adopted(f"FROM python:3.11\n{text}", "Dockerfile").rows[1]
+    assert (row.fate, what in row.what) == (fate, True), row
+
+
+@pytest.mark.parametrize(
+    ("lines", "stack"),
+    [
+        (["FROM pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime"], ("torch", "11.7", ())),
+        (["FROM pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime", "RUN pip install torch_scatter"], ("pyg", "11.7", ())),
+        (["FROM pytorch/pytorch:1.13.1-cuda11.6-cudnn8", "RUN pip install graphlearn-torch"], ("glt", "11.6", ())),
+        (["FROM nvidia/cuda:12.6.0-base-ubuntu22.04"], ("torch", "12.6", ())),
+        (["FROM python:3.11", "RUN pip install torch==2.3.1+cu121"], ("torch", "12.1", ())),
+        (
+            ["FROM python:3.11", "RUN conda install pytorch=2.3.1 cpuonly"],
+            ("torch", "cpu", ("torch 2.3.1 became torch 2.12.1",)),
+        ),
+        (
+            ["FROM python:3.8", "RUN pip install torch==1.9.0"],
+            ("torch", "11.6", ("torch 1.9.0 and Python 3.8 became torch 1.13.1 and Python 3.11",)),
+        ),
+    ],
+)  # fmt: skip
+def test_stack_is_the_nearest_and_what_differs_is_said(lines, stack):
+    found = adopted("\n".join(lines), "Dockerfile")
+    assert (found.extends, found.cuda, found.differs) == stack
+
+
+def test_argument_that_is_given_replaces_its_default():
+    text = "ARG TORCH=2.0.1\nFROM pytorch/pytorch:$TORCH-cuda12.1-cudnn8-runtime\nARG X=a\nRUN pip install $X"
+    assert table(text, TORCH="2.3.1", X="einops")[-1] == ("recipe", "pip install einops")
+    assert adopted(text, "Dockerfile", TORCH="2.3.1").cuda == "12.1"
+
+
+def test_recipe_names_files_by_the_folder_that_it_is_in():
+    text = "FROM python:3.11\nCOPY train.py /opt/\nCOPY . /src\nRUN pip install /src"
+    found = written.adopt(text, Path("Dockerfile"), BESIDE, RECIPES, {}, "sub/code")
+    assert 'files."/opt/train.py" = "sub/code/train.py"' in found.recipe
+    assert '    "./sub/code",' in found.recipe
+    with pytest.raises(UsageError, match="not below its folder"):
+        written.adopt(text, Path("Dockerfile"), BESIDE, RECIPES, {}, None)
+
+
+def test_summary_counts_every_command():
+    found = adopted("FROM python:3.11\nRUN pip install a\nRUN apt-get update\nRUN frobnicate", "Dockerfile")
+    *rows, summary, stack = written.lines(found, "Dockerfile")
+    assert summary == ("Dockerfile: 4 commands: 1 recipe, 1 the stack's already, 1 mean nothing here, 1 left to you")
+    assert stack.startswith("stack: torch, CUDA 11.8; no line says which torch or CUDA")
+    assert rows[3].startswith("4  left to you         frobnicate: because frobnicate is a program of its own")
+    assert "# 4: frobnicate (frobnicate is a program of its own, and a recipe runs none)" in found.recipe
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "a.def", "install.sh", "README.md", "environment.yml"])
+def test_file_without_commands_is_a_usage_error(name):
+    with pytest.raises(UsageError):
+        adopted("", name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RUN " + "(" * 20_000,
+        "RUN " + "$(" * 20_000,
+        "RUN " + "if " * 20_000,
+        "RUN " + "{ " * 20_000,
+        "RUN " + "${A:-" * 20_000,
+        "RUN " + '"' * 20_001,
+        "RUN " + "\\\n" * 20_000,
+        "RUN A=x; " + "A=$A$A; " * 4_000 + "pip install $A",
+        "RUN " + "a <<B " * 2_000,
+        "CMD " + "[" * 20_000,
+        "ENV " + "A=$A" * 5_000,
+        "COPY " + "*" * 10_000 + " /x",
+        "FROM " + "a" * 100_000,
+        "RUN " + "a*" * 50_000,
+    ],
+)  # fmt: skip
+def test_deep_and_long_texts_are_read_in_linear_time(text):
+    """Each takes well under a second; quadratic reading takes minutes, and pytest ends it."""
+    assert adopted(f"FROM python:3.11\n{text}", "Dockerfile").rows
+
+
+def test_more_commands_than_anybody_writes_are_refused():
+    with pytest.raises(UsageError, match="more than 5000"):
+        adopted("FROM a\nRUN " + "a;" * (shell.MOST_COMMANDS + 1), "Dockerfile")
+    with pytest.raises(UsageError, match="more than 5000"):
+        instructions("FROM a\n" * (shell.MOST_COMMANDS + 1), "Dockerfile")
+
+
+def test_texts_of_rows_have_neither_control_characters_nor_passwords():
+    row = adopted("FROM python:3.11\nRUN git clone https://me:secret@a.example/x\x1b[2J", "Dockerfile").rows[1]
+    assert "secret" not in row.text
+    assert "\x1b" not in row.text
+    assert len(shortened("a" * 10_000)) == 200
+
+
+PIECES = (
+    "FROM RUN COPY ENV ARG CMD WORKDIR LABEL pip install conda apt-get -r -f git clone cd mkdir chmod if fi { } ( ) "
+    "&& || ; | > < << EOF ' \" ` $ ${ } $( ) \\ # = . / /opt .. torch==2.0 a[b] [ ] --from=x 755 \x1b é"
+)
+WORDS = st.sampled_from([*PIECES.split(" "), "\n", "\\\n", "\t"])
+
+
+@given(st.lists(WORDS, max_size=40), st.sampled_from(["Dockerfile", "a.def", "a.sh", "a.md"]))
+def test_random_texts_become_recipes_or_usage_errors(words, name):
+    begins = {"Dockerfile": "FROM python:3.11\n", "a.def": "Bootstrap: docker\nFrom: a\n%post\n"}
+    begin = begins.get(name, "pip install a\n")
+    try:
+        found = adopted(f"{begin}{' '.join(words)}", name)
+    except UsageError:
+        return
+    assert {row.fate for row in found.rows} <= FATES.keys()
+    own.parse(found.recipe, "mine.toml")
+
+
+def test_kinds_have_a_reader_or_a_reason():
+    assert [row.patterns[0] for row in kinds().commands if bool(row.reader) == bool(row.why)] == []
