@@ -1,4 +1,4 @@
-"""Dockerfiles, definitions, scripts and pages adopted as recipes: each file of tests/files, and hostile ones."""
+"""Dockerfiles, definitions, scripts and pages adopted as recipes: each file of tests/adopted, and hostile ones."""
 
 import os
 import shutil
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphcrate.cli.adopt import adopt
 from graphcrate.compat.adopt import shell, written
 from graphcrate.compat.adopt.dockerfile import instructions
 from graphcrate.compat.adopt.draft import FATES, kinds, shortened
@@ -17,9 +18,9 @@ from graphcrate.compat.variants import recipes
 from graphcrate.model.errors import UsageError
 from tests import ROOT
 
-FILES = ROOT / "tests/files"
+FILES = ROOT / "tests/adopted"
 _TEMPORARY = tempfile.TemporaryDirectory(prefix="adopt-")  #: for as long as the tests run
-BESIDE = Path(_TEMPORARY.name, "beside")  #: tests/files/beside, and a picture, which is no text
+BESIDE = Path(_TEMPORARY.name, "beside")  #: tests/adopted/beside, and a picture, which is no text
 shutil.copytree(FILES / "beside", BESIDE)
 (BESIDE / "figures").mkdir()
 (BESIDE / "figures/plot.png").write_bytes(b"\x89PNG")
@@ -245,3 +246,22 @@ def test_random_texts_become_recipes_or_usage_errors(words, name):
 
 def test_kinds_have_a_reader_or_a_reason():
     assert [row.patterns[0] for row in kinds().commands if bool(row.reader) == bool(row.why)] == []
+
+
+def test_command_writes_the_recipe_once_and_replaces_no_other(tmp_path, capsys):
+    (tmp_path / "Dockerfile").write_text("FROM python:3.11\nRUN pip install einops\n")
+    given = {"context": None, "build_arg": None, "as_json": False, "quiet": False}
+    mine = tmp_path / "mine.toml"
+    adopt(tmp_path / "Dockerfile", mine, plan=True, force=False, **given)
+    assert "1 recipe, 1 the stack's already" in capsys.readouterr().out
+    assert not mine.exists()
+    for _ in range(2):
+        adopt(tmp_path / "Dockerfile", mine, plan=False, force=False, **given)
+        assert capsys.readouterr().out == f"{mine}\n"
+    mine.write_text("extends = 'pyg'\n")
+    with pytest.raises(UsageError, match=r"mine.toml is there, and is another recipe"):
+        adopt(tmp_path / "Dockerfile", mine, plan=False, force=False, **given)
+    adopt(tmp_path / "Dockerfile", mine, plan=False, force=True, **given)
+    assert 'extends = "torch"' in mine.read_text()
+    with pytest.raises(UsageError, match="is not a name of a recipe"):
+        adopt(tmp_path / "Dockerfile", tmp_path / "mine.txt", plan=False, force=False, **given)
