@@ -31,7 +31,7 @@ def adopt(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write a recipe of what a Dockerfile or a script installs. Says what becomes of each line; runs nothing of it."""
+    """Write a recipe of what a Dockerfile or a script installs. Runs nothing of it."""
     from graphcrate.compat.adopt import written
     from graphcrate.compat.requirements import requirement_files
     from graphcrate.compat.variants import catalog
