@@ -26,7 +26,7 @@ _ELSEWHERE = {
 _ALIKE = 0.6  #: as difflib has it
 #: every command, as `--help` lists them
 GROUPS = {
-    "Build": ("image", "adopt", "matrix", "list", "explain", "lock", "render", "schema"),
+    "Build": ("init", "add", "remove", "image", "adopt", "matrix", "list", "explain", "lock", "render", "schema"),
     "Use": ("run", "convert", "job", "test"),
     "Look at": ("check", "inspect", "report", "diff", "audit"),
     "Share": ("publish", "verify", "keys"),

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import adopt, cache, check, options, publish, run, test
+from graphcrate.cli import adopt, cache, check, options, project, publish, run, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
 from graphcrate.host import defects, streams
@@ -426,6 +426,9 @@ app.command()(adopt.adopt)
 app.command()(check.check)
 app.command(hidden=True)(check.validate)
 app.command()(check.audit)
+app.command()(project.init)
+app.command()(project.add)
+app.command()(project.remove)
 app.command()(cache.cache)
 app.command()(cache.images)
 app.command()(check.explain)

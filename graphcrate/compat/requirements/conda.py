@@ -152,7 +152,7 @@ def sorted_out(specs: Lines, name: str, channels: Iterable[str] = ()) -> Transla
             aside.stacks.append(spec.name if of else as_written)
             _take_of_stack(made, of, spec, where)
             _keep_aside(aside, spec, of_stack=True)
-        elif named := _on_index(package):
+        elif named := on_index(package):
             made.lines.append((where, f"{named}{conda_specifier(spec, where)}"))
             _keep_aside(aside, spec, of_stack=False)
         elif package in known.debian:
@@ -183,7 +183,7 @@ def _keep_aside(aside: _Aside, spec: CondaSpec, *, of_stack: bool) -> None:
     aside.channels += [spec.channel] if spec.channel else []
 
 
-def _on_index(package: str) -> str:
+def on_index(package: str) -> str:
     """Return the name of a conda package on the package index; empty if unknown."""
     known = _names()
     if package in known.same:

@@ -1,0 +1,122 @@
+"""A project's folder: read what it imports and lists, write its recipe, find the recipe again."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from packaging.utils import canonicalize_name
+
+from graphcrate.compat.requirements import begun, own
+from graphcrate.compat.requirements.begun import Begun, Imports
+from graphcrate.compat.requirements.requirement_files import Within
+from graphcrate.compat.variants import catalog
+from graphcrate.host.context import Context
+from graphcrate.host.disk.atomic import write_file
+from graphcrate.model.command import command, for_shell
+from graphcrate.model.errors import UsageError
+from graphcrate.model.words import joined
+
+#: folders that are not a project's own code
+_NOT_CODE = {"venv", "env", "node_modules", "site-packages", "dist", "build", "__pycache__"}
+_MOST_FILES, _LARGEST = 5000, 1 << 20
+
+
+class Written(NamedTuple):
+    """The recipe that was written, and what its user is told."""
+
+    path: Path
+    notes: tuple[str, ...]
+
+
+def init(folder: Path, ctx: Context) -> Written:
+    """Write the recipe of a project. Raises UsageError where it has one already, and for a list that is not taken."""
+    path = folder / f"{_slug(folder.resolve().name)}.toml"
+    if (there := recipes(folder)) or path.exists():
+        shown = (there or [path])[0].name
+        raise UsageError(f"{shown} is there already", next_step=f"{command('add', 'PACKAGE')}    adds to it")
+    lists = [name for name in begun.LISTS if (folder / name).is_file()]
+    read = list(_code(folder))
+    if not lists and not read:
+        raise UsageError(
+            "this folder has neither Python code nor a list of packages",
+            cause=f"It would be one of {', '.join(begun.LISTS)}.",
+            next_step="cd ~/project, then the same command",
+        )
+    listed: set[str] = set()
+    if lists:
+        additions = own.read_requirements(folder / lists[0], Within(folder.resolve()))
+        listed = {own.name_of(package) for package in additions.packages}
+    local = {name for path_, _ in read for name in (*Path(path_).parts[:-1], Path(path_).stem)}
+    made = begun.begin((imports for _, imports in read if imports), local, listed, _of_stacks(ctx))
+    write_file(path, begun.recipe(made, lists[0] if lists else "").encode())
+    return Written(path, tuple(_notes(made, lists, [name for name, imports in read if imports is None])))
+
+
+def _notes(made: Begun, lists: list[str], unread: list[str]) -> Iterator[str]:
+    if made.unsure:
+        names = joined(made.unsure, 8)
+        yield f"not sure, and left out: {names} (imported); {command('add', 'NAME')}    takes what is a package"
+    if lists[1:]:
+        yield f"{lists[0]} is taken, and not {joined(lists[1:])}"
+    if unread:
+        yield f"not read, as it is not Python 3: {joined(unread)}"
+
+
+def recipes(folder: Path) -> list[Path]:
+    """Return the recipes in a project's folder: files of TOML that extend a stack."""
+    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.toml"))}
+    return [path for path, text in texts.items() if re.search(r"^extends\s*=", text, re.MULTILINE)]
+
+
+def edit(path: Path | None, packages: list[str], *, removes: bool) -> tuple[Path, str]:
+    """Add packages to the recipe of this folder, or remove some; returns its path and its text before.
+
+    Raises UsageError where there is none or several, and for what the recipe cannot have: it is as before then.
+    """
+    if path is None:
+        there = recipes(Path())
+        if len(there) != 1:
+            what = f"there are several recipes here: {joined(map(str, there))}" if there else "there is no recipe here"
+            raise UsageError(what, next_step="--recipe FILE" if there else f"{command('init')}    writes one")
+        path = there[0]
+    if not path.is_file():
+        raise UsageError(f"there is no {path}", next_step=f"{command('init')}    writes one")
+    before = path.read_text(encoding="utf-8")
+    edited = begun.without(before, packages) if removes else begun.added(before, own.given(packages).packages)
+    write_file(path, edited.encode())
+    return path, before
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "project"
+
+
+def _of_stacks(ctx: Context) -> set[str]:
+    """Names of the packages that the stacks' locks have: none of these has to be added."""
+    return {
+        str(canonicalize_name(package.name))
+        for recipe in catalog.all_recipes(ctx)
+        for variant in recipe.variants
+        for candidate in variant.candidates
+        if (lock := catalog.read_lock(ctx, recipe, variant, candidate))
+        for package in lock.packages
+    }
+
+
+def _code(folder: Path) -> Iterator[tuple[str, Imports | None]]:
+    """Yield the project's Python files with their imports. Links are not followed, nothing is run."""
+    number = 0
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in _NOT_CODE and not name.startswith("."))
+        for name in sorted(files):
+            path = Path(parent, name)
+            if name.endswith(".py") and path.is_file() and not path.is_symlink() and path.stat().st_size <= _LARGEST:
+                number += 1
+                if number > _MOST_FILES:
+                    raise UsageError(
+                        f"{for_shell(folder.resolve())} has more than {_MOST_FILES} files of Python",
+                        next_step="cd ~/project, then the same command",
+                    )
+                yield str(path.relative_to(folder)), begun.imports_of(path.read_bytes())

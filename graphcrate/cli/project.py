@@ -1,0 +1,56 @@
+"""The commands of a project of one's own: `init`, `add`, `remove`. `cli` registers them."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphcrate.cli import options
+from graphcrate.cli.options import here
+from graphcrate.model.command import command
+
+if TYPE_CHECKING:
+    from graphcrate.host.context import Context
+
+Packages = Annotated[list[str], typer.Argument(help="Names, with versions or without.", metavar="PACKAGE…")]
+Recipe = Annotated[Path | None, typer.Option(help="The recipe's file; else the one in this folder.")]
+PlanToo = Annotated[bool, typer.Option(help="Resolve and plan the image afterwards; if that fails, nothing changes.")]
+
+
+def init() -> None:
+    """Write a recipe for the project in this folder: its lists of packages, and what its code imports."""
+    from graphcrate.assembly import project
+
+    ctx = here()
+    written = project.init(Path(), ctx)
+    for note in written.notes:
+        ctx.progress.note(note)
+    ctx.progress.note(f"next: {command('image', written.path)}")
+    sys.stdout.write(f"{written.path}\n")
+
+
+def add(packages: Packages, recipe: Recipe = None, plan: PlanToo = True, quiet: options.Quiet = False) -> None:
+    """Add packages to the recipe of this folder, and plan its image."""
+    _edit(packages, recipe, here(quiet=quiet), plan=plan, removes=False)
+
+
+def remove(packages: Packages, recipe: Recipe = None, plan: PlanToo = True, quiet: options.Quiet = False) -> None:
+    """Remove packages from the recipe of this folder, and plan its image."""
+    _edit(packages, recipe, here(quiet=quiet), plan=plan, removes=True)
+
+
+def _edit(packages: list[str], recipe: Path | None, ctx: "Context", *, plan: bool, removes: bool) -> None:
+    """Edit the recipe; put it back as it was where its image cannot be planned."""
+    from graphcrate.assembly import pipeline, project
+    from graphcrate.cli.requests import build_request
+    from graphcrate.host.disk.atomic import write_file
+
+    path, before = project.edit(recipe, packages, removes=removes)
+    try:
+        request = build_request("image", f"./{path}" if len(path.parts) == 1 else str(path), None)
+        lines = pipeline.plan_image(request, ctx)[0] if plan else []
+    except BaseException:
+        write_file(path, before.encode())
+        raise
+    sys.stdout.write("".join(f"{line}\n" for line in [*lines, str(path)]))

@@ -1,0 +1,171 @@
+"""A recipe begun from a project's imports, and edited as text: what it says is read again, comments stay."""
+
+import json
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from graphcrate.assembly import pipeline
+from graphcrate.compat.requirements import begun
+from graphcrate.compat.requirements.begun import Imports
+from graphcrate.model.errors import ResolutionError, UsageError
+from tests.made import refused
+from tests.unit.house.test_wiring import world  # noqa: F401 (a fixture)
+
+CODE = b"""
+import os, torch
+import torch_geometric.nn as nn
+from sklearn.metrics import f1_score
+from . import here
+import mine.tool
+import cv2
+try:
+    import wandb
+except ImportError:
+    wandb = None
+def late():
+    import einops
+"""
+
+
+def imports(needed, optional=()):
+    return Imports(frozenset(needed), frozenset(optional))
+
+
+def test_imports_are_read_without_running_the_code():
+    found = begun.imports_of(CODE)
+    assert found.needed == {"os", "torch", "torch_geometric", "sklearn", "mine", "cv2", "einops"}
+    assert found.optional == {"wandb"}
+    assert begun.imports_of(b"print 'two'\n") is None
+    assert begun.imports_of(b"\0") is None
+
+
+def test_modules_become_packages_by_the_tables_and_unknown_ones_are_not_taken():
+    made = begun.begin([begun.imports_of(CODE), imports({"secret_of_ours"})], {"mine"}, {"einops"}, {"scikit-learn"})
+    assert made.stack == "pyg"
+    assert made.packages == ("opencv-python-headless",)
+    assert made.unsure == ("secret_of_ours", "wandb")
+    assert begun.begin([imports({"graphlearn_torch"})], (), (), ()).stack == "glt"
+
+
+def test_recipe_has_what_was_found():
+    made = begun.Begun("glt", ("einops", "rich"), ("x_y",))
+    text = begun.recipe(made, "requirements.txt")
+    assert tomllib.loads(text) == {"extends": "glt", "requirements": "requirements.txt", "pip": ["einops", "rich"]}
+    assert "# imported, not sure, left out: x_y" in text
+    assert text.count("\n") <= 6
+
+
+ONE_LINE = 'extends = "pyg"  # ours\npip = ["einops", \'rich\']  # more\n[env]\nA = "pip = [1]"\n'
+LINES = 'extends = "pyg"\npip = [\n    # layers\n    "einops",  # 0.8\n    "rich>=13" # no comma\n]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "edited"),
+    [
+        (ONE_LINE, ONE_LINE.replace("'rich'", "'rich', \"wandb\"")),
+        (LINES, LINES.replace('13" # no comma\n', '13", # no comma\n    "wandb",\n')),
+        ('extends = "pyg"', 'extends = "pyg"\npip = ["wandb"]\n'),
+        ('extends = "pyg"\n\n[env]\nA = "1"\n', 'extends = "pyg"\n\npip = ["wandb"]\n[env]\nA = "1"\n'),
+        ('extends = "pyg"\npip = []\n', 'extends = "pyg"\npip = ["wandb"]\n'),
+        ('extends = "pyg"\npip = ["a",]\n', 'extends = "pyg"\npip = ["a", "wandb"]\n'),
+        ('extends = "pyg"\npip = ["WandB==0.1"]\n', 'extends = "pyg"\npip = ["wandb"]\n'),
+    ],
+)
+def test_added_package_comes_last_and_the_rest_stays(text, edited):
+    assert begun.added(text, ["wandb"]) == edited
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "edited"),
+    [
+        (ONE_LINE, "einops", ONE_LINE.replace('"einops", ', "")),
+        (ONE_LINE, "Rich", ONE_LINE.replace(", 'rich'", "")),
+        (LINES, "einops", LINES.replace('    "einops",  # 0.8\n', "")),
+        (LINES, "rich", LINES.replace('    "rich>=13" # no comma\n', "")),
+    ],
+)
+def test_removed_package_goes_with_its_line(text, name, edited):
+    assert begun.without(text, [name]) == edited
+
+
+def test_what_cannot_be_edited_is_refused_and_named():
+    with refused(UsageError, "has no wandb; it has einops and rich"):
+        begun.without(ONE_LINE, ["wandb"])
+    with refused(UsageError, "is written in a form"):
+        begun.added('extends = "pyg"\n"pip" = ["a"]\n', ["wandb"])
+    with refused(UsageError, "is not TOML"):
+        begun.added("extends = \n", ["wandb"])
+
+
+NAMES = some.lists(some.sampled_from(["einops", "rich", "lxml", "h5py", "dask"]), unique=True, max_size=5)
+SPACE = some.sampled_from(["", " ", "\n", "\n    ", '  # a ] and "b"\n    '])
+
+
+@given(NAMES, NAMES.filter(bool), some.lists(SPACE, min_size=12, max_size=12), some.booleans())
+def test_any_array_is_edited_to_what_was_asked_for_with_its_comments(before, more, spaces, comma):
+    spaces = iter(spaces)
+    array = ",".join(f"{next(spaces)}{json.dumps(name)}{next(spaces)}" for name in before)
+    text = f'extends = "pyg"\npip = [{array}{"," * (comma and bool(before))}]\n# end\n'
+    edited = begun.added(text, more)
+    assert tomllib.loads(edited)["pip"] == [name for name in before if name not in more] + more
+    gone = begun.without(edited, more)
+    assert tomllib.loads(gone)["pip"] == [name for name in before if name not in more]
+    assert edited.endswith("# end\n")
+
+
+@pytest.fixture
+def project(world, monkeypatch):  # noqa: F811
+    folder = world.root / "My Project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text("import einops, own_thing, helper\n")
+    (folder / "helper.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.setattr(pipeline, "plan_image", lambda request, ctx: (["plan"], None))
+    world.folder = folder
+    return world
+
+
+def test_init_writes_a_recipe_once_and_add_and_remove_edit_it(project):
+    (project.folder / "requirements.txt").write_text("rich\n")
+    code, out, said = project.typed("init")
+    assert (code, out, "left out: own_thing" in said) == (0, "my-project.toml\n", True), said
+    recipe = project.folder / "my-project.toml"
+    assert tomllib.loads(recipe.read_text()) == {
+        "extends": "pyg", "requirements": "requirements.txt", "pip": ["einops"]
+    }  # fmt: skip
+    code, _, said = project.typed("init")
+    assert (code, "my-project.toml is there already" in said) == (2, True)
+    assert project.typed("add", "lxml>=5", "h5py")[:2] == (0, "plan\nmy-project.toml\n")
+    assert tomllib.loads(recipe.read_text())["pip"] == ["einops", "lxml>=5", "h5py"]
+    assert project.typed("remove", "lxml", "--no-plan")[0] == 0
+    assert tomllib.loads(recipe.read_text())["pip"] == ["einops", "h5py"]
+
+
+def test_recipe_stays_as_it_was_where_its_plan_fails(project, monkeypatch):
+    assert project.typed("init")[0] == 0
+    recipe = project.folder / "my-project.toml"
+    before = recipe.read_bytes()
+
+    def plan(request, ctx):
+        raise ResolutionError("no such package")
+
+    monkeypatch.setattr(pipeline, "plan_image", plan)
+    assert project.typed("add", "h5py")[0] == ResolutionError.exit_code
+    for words in (["--nosuch"], ["-r x"], ["a b; c"]):
+        assert project.typed("add", "--no-plan", "--", *words)[0] == 2, words
+    assert recipe.read_bytes() == before
+
+
+def test_folder_without_code_or_with_several_recipes_is_refused(project):
+    for name in ("train.py", "helper.py"):
+        (project.folder / name).unlink()
+    assert project.typed("init")[0] == 2
+    assert project.typed("add", "h5py")[0] == 2
+    for name in ("a.toml", "b.toml"):
+        (project.folder / name).write_text('extends = "pyg"\n')
+    code, _, said = project.typed("remove", "h5py")
+    assert (code, "several recipes here: a.toml and b.toml" in said) == (2, True)
+    assert project.typed("add", "--no-plan", "--recipe", "b.toml", "h5py")[0] == 0
