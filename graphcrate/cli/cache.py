@@ -59,7 +59,7 @@ def images(
     output: options.Output = options.DIST,
     as_json: options.Json = False,
 ) -> None:
-    """List images of all places: size, what others share, age, last run; or remove some."""
+    """List images of all places with their sizes, or remove some."""
     from graphcrate.assembly import images as kept
     from graphcrate.cli import tables
 

@@ -19,7 +19,7 @@ PlanToo = Annotated[bool, typer.Option(help="Resolve and plan the image afterwar
 
 
 def init() -> None:
-    """Write a recipe for the project in this folder: its lists of packages, and what its code imports."""
+    """Write a recipe from this project's lists and imports."""
     from graphcrate.assembly import project
 
     ctx = here()
@@ -31,12 +31,12 @@ def init() -> None:
 
 
 def add(packages: Packages, recipe: Recipe = None, plan: PlanToo = True, quiet: options.Quiet = False) -> None:
-    """Add packages to the recipe of this folder, and plan its image."""
+    """Add packages to this folder's recipe, and plan its image."""
     _edit(packages, recipe, here(quiet=quiet), plan=plan, removes=False)
 
 
 def remove(packages: Packages, recipe: Recipe = None, plan: PlanToo = True, quiet: options.Quiet = False) -> None:
-    """Remove packages from the recipe of this folder, and plan its image."""
+    """Remove packages from this folder's recipe, and plan its image."""
     _edit(packages, recipe, here(quiet=quiet), plan=plan, removes=True)
 
 

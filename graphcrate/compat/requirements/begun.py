@@ -71,11 +71,11 @@ def imports_of(code: bytes) -> Imports | None:
 def begin(files: Iterable[Imports], local: Collection[str], listed: Collection[str], stacks: Collection[str]) -> Begun:
     """Sort a project's imports. `local`: its own modules; `listed`, `stacks`: packages that it lists, that stacks have.
 
-    A name that no table has is not taken: the package index may have somebody else's project of that name.
+    A name that no table has is not taken: the package index may have a stranger's project of that name.
     """
     files = list(files)
-    modules = {module for one in files for module in one.needed}
-    optional = {module for one in files for module in one.optional} - modules
+    modules = {module for imports in files for module in imports.needed}
+    optional = {module for imports in files for module in imports.optional} - modules
     packages, unsure = set[str](), set[str]()
     for module in (modules | optional) - set(local) - sys.stdlib_module_names - _STACKS.keys():
         package = names.package_of(module) or on_index(str(canonicalize_name(module)))
