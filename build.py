@@ -17,7 +17,7 @@ def start() -> None:
 
     python = f"{root}/.venv/bin/python"
     is_prepared = os.path.realpath(sys.prefix) == os.path.realpath(f"{root}/.venv")
-    if sys.argv[1:2] == ["doctor"]:
+    if sys.argv[1:2] == ["doctor"] and "--network" not in sys.argv:
         explains = any(word.startswith("--explain") for word in sys.argv)
         if explains and not is_prepared and os.access(python, os.X_OK):
             # the environment, where there is one, knows Debian's packages too

@@ -14,6 +14,7 @@ from doctor.survey import cannot_work, survey
 
 #: as in graphcrate.errors: HostError ("The machine lacks something"), UsageError
 DONE, LACKING, UNKNOWN = 0, 7, 2
+NEEDS_GRAPHCRATE = "which hosts a build asks is known to graphcrate itself: ./build.py doctor --network in a clone"
 NOTHING_KNOWN = """\
 The doctor knows {count} errors, and this is none of them. What helps to find it:
   - the first error of the output, not the last; of several processes that of the one which failed first
@@ -26,6 +27,9 @@ of hosts, users and folders."""
 def main(argv: Optional[List[str]] = None, worded: Callable[[str], str] = str) -> int:
     """Look around, or explain; returns the exit code. `worded`: puts commands into the caller's words."""
     options = arguments(sys.argv[1:] if argv is None else argv)
+    if options.network:
+        sys.stderr.write(f"doctor: {worded(NEEDS_GRAPHCRATE)}\n")
+        return UNKNOWN
     if options.explain is not None:
         # a log is of many programs and letters, whatever this machine's locale says
         text = sys.stdin.buffer.read().decode("utf-8", "replace") if options.explain == "-" else options.explain
@@ -53,6 +57,9 @@ def arguments(argv: List[str]) -> argparse.Namespace:
         "error that is "
         "not known.",
     )
+    parser.add_argument(
+        "--network", action="store_true", help="the hosts that a build asks; graphcrate's own tries them"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON value")
     parser.add_argument("--explain", metavar="TEXT", help="cause and fix of a pasted error; - reads it from stdin")
     imports = parser.add_mutually_exclusive_group()
@@ -60,7 +67,10 @@ def arguments(argv: List[str]) -> argparse.Namespace:
         "--imports", action="store_true", default=None, help="import torch and the extensions (where there is a torch)"
     )
     imports.add_argument("--no-imports", dest="imports", action="store_false", help="import nothing: seconds less")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.network and (options.explain is not None or options.imports is not None):
+        parser.error("--network goes with --json alone")
+    return options
 
 
 def explain_text(text: str, as_json: bool, worded: Callable[[str], str]) -> int:

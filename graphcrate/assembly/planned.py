@@ -17,12 +17,13 @@ from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.host.net.connections import host_of
 from graphcrate.inputs.bases import mirrors
 from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import BaseStep, Plan
-from graphcrate.model.recipe import Additions, Recipe, Variant
+from graphcrate.model.recipe import CHANNELS, Additions, Recipe, Variant
 from graphcrate.model.words import joined
 from graphcrate.resolve import foreseen
 from graphcrate.resolve.sources import further as places
@@ -97,7 +98,14 @@ class Forecast:
             insist=summary.insistence(fallback, insisting),
             disk=room.line() if room else "",
             compiling=extensions.time_lines(lock, ctx),
-            notes=[*additions.notes, *of_lock, *further, *compile_notes(lock, plan), *line_notes(lock, ctx)],
+            notes=[
+                *_blocked(resolution),
+                *additions.notes,
+                *of_lock,
+                *further,
+                *compile_notes(lock, plan),
+                *line_notes(lock, ctx),
+            ],
             origins=places.origins(self.sources.further, lock.packages),
         )
         outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
@@ -125,6 +133,16 @@ class Forecast:
         return room.of_build(
             plan, lock, to_fetch, self.images.output, ctx, tested=self.is_tested, packed=self.is_packed
         )
+
+
+def _blocked(resolution: Resolution) -> list[str]:
+    """List the hosts by which a candidate, or an extension's wheel, is out."""
+    from graphcrate.resolve.sources import hosts  # reads much: not for an image that is there unchanged
+
+    silent = {channel for package in resolution.lock.packages for channel in package.unreachable}
+    silent |= {channel for missing in resolution.lock.missing for channel in missing.unreachable}
+    roots = [f"({host_of(CHANNELS[channel].root)})" for channel in sorted(silent) if channel in CHANNELS]
+    return hosts.blocked([*(outcome.constraint for outcome in resolution.outcomes), *roots])
 
 
 def line_notes(lock: Lock, ctx: Context) -> list[str]:

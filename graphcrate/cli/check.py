@@ -11,7 +11,7 @@ from graphcrate.cli import options
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.model.command import command
-from graphcrate.model.errors import UsageError
+from graphcrate.model.errors import NetworkError, UsageError
 from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.words import listed
 
@@ -40,6 +40,26 @@ Only = Annotated[
         "Again for more; all if left out."
     ),
 ]
+
+
+def hosts(*, as_json: bool) -> None:
+    """Try each host that a build may ask. Raises NetworkError where a needed one is not reached."""
+    from graphcrate.compat.variants.request import SourceOptions
+    from graphcrate.resolve.sources import hosts as asked
+    from graphcrate.resolve.sources.offers import Sources
+
+    ctx = here()
+    tried = asked.tried(Sources(SourceOptions(), ctx.cache, ctx.environment))
+    lost = asked.lacking(tried)
+    rows = [{**msgspec.structs.asdict(one), "reached": one.reached} for one in tried]
+    text = "".join(f"{line}\n" for one in tried for line in one.lines())
+    options.write({"hosts": rows, "lacking": lost}, text, as_json=as_json)
+    if lost:
+        raise NetworkError(
+            f"no host was reached for: {'; '.join(lost)}",
+            cause="A firewall, a proxy that is not set, or no network.",
+            next_step="let the hosts above through, set https_proxy, or name a mirror: PIP_INDEX_URL, DEBIAN_MIRROR",
+        )
 
 
 def check(

@@ -441,10 +441,14 @@ app.command()(test.job)
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def doctor(context: typer.Context) -> None:
-    """Diagnose this machine or container, or an error: --explain TEXT. Says what cannot work, why, and what to do."""
+    """Diagnose this machine or container, an error (--explain TEXT), or the hosts that a build asks (--network)."""
     sys.path.insert(0, str(here().root))  # where an installed package has it too
+    from doctor.__main__ import arguments as parsed
     from doctor.__main__ import main as look_around
 
+    if "--network" in context.args:
+        check.hosts(as_json=parsed(context.args).json)
+        return
     arguments, pasted = _pasted(context.args)
     code = look_around(arguments, commands.as_typed)
     if pasted:

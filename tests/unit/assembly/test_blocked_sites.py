@@ -10,6 +10,7 @@ import pytest
 
 from graphcrate.compat.facts import addresses
 from graphcrate.model.recipe import Channel
+from graphcrate.resolve.sources import hosts
 from graphcrate.resolve.sources.channels import MIRRORS, SourceKind, WheelMirror
 from graphcrate.resolve.stack import pinning, resolver
 from tests.made import index_of
@@ -211,3 +212,13 @@ def test_site_that_reaches_the_package_index_alone_gets_its_candidate(world, sit
     candidate, said = image(world)
     assert candidate == "compatible"
     assert "source pytorch: skipped: pytorch channel: HTTP 403 (127.0.0.1)" in said
+
+
+def test_plan_has_the_row_of_the_host_by_which_a_candidate_is_out(world, site, monkeypatch):
+    """With the row of 127.0.0.1 in place of the real host's."""
+    row = hosts.ROWS[1]._replace(title="127.0.0.1")
+    monkeypatch.setattr(hosts, "ROWS", (row,))
+    site.new_form()
+    site.block(site.index)
+    _, said = image(world)
+    assert f"note      127.0.0.1, which gives {row.gives}, was not reached; without it: " in said
