@@ -2,7 +2,7 @@
 
     requirements.txt, pylock.toml ──requirement_files──┐
     environment.yml ──────────────conda────────────────┼──▶ Translated (pip's lines) ──own──▶ Additions
-    pyproject.toml, uv.lock, poetry.lock ──projects────┘
+    pyproject.toml, other locks ──projects─────────────┘
     --with, --apt, a recipe of one's own ──────────────────────────────────own──▶ Additions
 
 `expected` compares what a file says of the stack's own packages with what an image has; `mpi` adds what MPI needs.

@@ -1,4 +1,4 @@
-"""Projects and their locks: pyproject.toml (PEP 621, Poetry), uv.lock, pylock.toml (PEP 751), poetry.lock.
+"""Projects and their locks: pyproject.toml (PEP 621, Poetry), uv.lock, pylock.toml (PEP 751), poetry.lock, pdm.lock.
 
 A lock's versions become constraints with hashes, but for what is the stack's: its versions are compared.
 """
@@ -28,6 +28,7 @@ from graphcrate.model.words import listed, printable
 
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 _ALWAYS = "sys_platform == 'linux'"  #: true of every image
+_NEVER = "sys_platform == 'none'"
 _At = Callable[[str], str]
 _Kind = TypeVar("_Kind")
 
@@ -70,8 +71,14 @@ class _Uv(msgspec.Struct, frozen=True):
     index: list[_UvIndex] = []
 
 
+class _Pdm(msgspec.Struct, frozen=True, rename="kebab"):
+    dev_dependencies: dict[str, list[str]] = {}
+    source: list[_PoetrySource] = []
+
+
 class _Tools(msgspec.Struct, frozen=True):
     poetry: _Poetry | None = None
+    pdm: _Pdm = _Pdm()
     setuptools: _Setuptools = _Setuptools()
     uv: _Uv = _Uv()
     pixi: Pixi | None = None
@@ -126,10 +133,29 @@ class _PoetryPackage(msgspec.Struct, frozen=True):
     version: str
     source: dict[str, str] = {}
     files: list[_UvFile] = []
+    groups: list[str] = []
+    markers: str | dict[str, str] = ""  #: of all its groups, or of each
 
 
 class _PoetryLock(msgspec.Struct, frozen=True):
     package: list[_PoetryPackage] = []
+
+
+class _PdmPackage(msgspec.Struct, frozen=True):
+    name: str
+    version: str = ""
+    files: list[_UvFile] = []
+    marker: str = ""
+    git: str = ""
+    ref: str = ""
+    revision: str = ""
+    subdirectory: str = ""
+    path: str = ""
+    url: str = ""
+
+
+class _PdmLock(msgspec.Struct, frozen=True):
+    package: list[_PdmPackage] = []
 
 
 def pyproject(text: str, name: str, extras: tuple[str, ...] = ()) -> Translated:
@@ -161,7 +187,8 @@ def pyproject(text: str, name: str, extras: tuple[str, ...] = ()) -> Translated:
         made.expected += needs.expected
         made.notes += needs.notes
     made.lines += _extras(value, text, name, [extra for extra in extras if extra not in features])
-    made.lines += _indexes([(_place(text, name, index.url), index.url) for index in value.tool.uv.index])
+    urls = [*(index.url for index in value.tool.uv.index), *(source.url for source in value.tool.pdm.source)]
+    made.lines += _indexes([(_place(text, name, url), url) for url in urls])
     return made
 
 
@@ -240,14 +267,41 @@ def pylock(text: str, name: str, asked: tuple[str, ...] = ()) -> Translated:
     return made
 
 
-def poetry_lock(text: str, name: str, project: Translated) -> Translated:
+def poetry_lock(text: str, name: str, project: Translated, asked: tuple[str, ...] = ()) -> Translated:
     """Translate a project's needs, in the versions of its poetry.lock. Raises UsageError."""
     lock, at = _read(text, name, _PoetryLock), _places(text, name)
     public = [package for package in lock.package if package.source.get("type", "legacy") == "legacy"]
     project.lines += _indexes(
         [(at(package.name), package.source.get("url", "")) for package in public if package.source]
     )
-    _constrain(project, [_Release(package.name, package.version, _hashes(package.files)) for package in public], at)
+    releases = [
+        _Release(package.name, package.version, _hashes(package.files), _poetry_lock_marker(package, asked))
+        for package in public
+    ]
+    _constrain(project, releases, at)
+    sources = [package.source for package in lock.package if package.source.get("type") == "git"]
+    gits = [
+        _Git(*(source.get(key, "") for key in ("url", "reference", "resolved_reference", "subdirectory")))
+        for source in sources
+    ]
+    project.lines = _at_commits(project.lines, gits)
+    return project
+
+
+def pdm_lock(text: str, name: str, project: Translated) -> Translated:
+    """Translate a project's needs, in the versions of its pdm.lock. Raises UsageError."""
+    lock, at = _read(text, name, _PdmLock), _places(text, name)
+    _constrain(
+        project,
+        [
+            _Release(package.name, package.version, _hashes(package.files), package.marker)
+            for package in lock.package
+            if not (package.git or package.path or package.url)
+        ],
+        at,
+    )
+    gits = [_Git(one.git, one.ref, one.revision, one.subdirectory) for one in lock.package if one.git]
+    project.lines = _at_commits(project.lines, gits)
     return project
 
 
@@ -273,7 +327,10 @@ def _extras(value: _Pyproject, text: str, name: str, asked: Iterable[str]) -> Li
     known: dict[str, list[str]] = {_canonical(key): ones for key, ones in project.optional_dependencies.items()}
     groups = {_canonical(key) for key in value.dependency_groups} - known.keys()
     known |= {group: [] for group in groups}
-    for key, part in {"dev": _Group(poetry.dev_dependencies), **poetry.group}.items():
+    for key, lines in value.tool.pdm.dev_dependencies.items():
+        known.setdefault(_canonical(key), lines)
+    of_dev = {"dev": _Group(poetry.dev_dependencies)} if poetry.dev_dependencies else {}
+    for key, part in {**of_dev, **poetry.group}.items():
         known.setdefault(_canonical(key), [line for _, line in _of_poetry(part.dependencies, text, name)])
     for key, names in poetry.extras.items():
         chosen = {name: poetry.dependencies[name] for name in names if name in poetry.dependencies}
@@ -432,6 +489,41 @@ def _chosen(marker: str, asked: Iterable[str]) -> str | None:
     return _EXTRA.sub(_ALWAYS, marker)
 
 
+def _poetry_lock_marker(package: _PoetryPackage, asked: Iterable[str]) -> str:
+    """Return the marker of a package of a poetry.lock: of what is always installed, and of what was asked for."""
+    written = package.markers
+    if isinstance(written, dict):
+        taken = {"main", *map(_canonical, asked)}
+        groups = [group for group in package.groups if _canonical(group) in taken] or package.groups
+        parts = [written.get(group, "") for group in groups]
+        written = " or ".join(f"({part})" for part in parts) if all(parts) else ""
+    names = {_canonical(extra) for extra in asked}
+    return _EXTRA.sub(lambda match: _ALWAYS if _canonical(match[1]) in names else _NEVER, written)
+
+
+class _Git(NamedTuple):
+    """A repository of a lock. `reference`: a branch or tag, as the project asks for it."""
+
+    address: str
+    reference: str
+    commit: str
+    folder: str
+
+
+def _at_commits(lines: Lines, gits: Iterable[_Git]) -> Lines:
+    """Return lines, those of repositories at the commits of a lock."""
+    commits: dict[str, str] = {}
+    for git in gits:
+        for reference in {git.reference, ""} if git.reference == "HEAD" else {git.reference}:
+            commits[git_line(git.address, reference, git.folder)] = git_line(git.address, git.commit, git.folder)
+    made = Lines()
+    for where, line in lines:
+        begin, git_plus, address = line.partition("git+")
+        asked, semicolon, marker = f"{git_plus}{address}".partition(" ;")
+        made.append((where, f"{begin}{commits.get(asked, asked)}{semicolon}{marker}"))
+    return made
+
+
 class _Release(NamedTuple):
     """A version of a lock. `marker`: for which images it is, of a package that is locked at several."""
 
@@ -447,7 +539,7 @@ def _constrain(made: Translated, locked: Iterable[_Release], at: _At) -> None:
     None of one whose versions have no markers, and of one of the stack's: those are compared without Python and system.
     """
     of: dict[str, list[_Release]] = {}
-    for release in locked:
+    for release in _merged(locked):
         of.setdefault(release.name, []).append(release)
     for name, releases in of.items():
         is_forked = len(releases) > 1
@@ -463,6 +555,18 @@ def _constrain(made: Translated, locked: Iterable[_Release], at: _At) -> None:
                 continue
             ends = f" ; {release.marker}" if is_forked else ""
             made.constraints.append((at(name), f"{name}=={release.version}{ends}{_options(release.hashes)}"))
+
+
+def _merged(locked: Iterable[_Release]) -> Iterator[_Release]:
+    """Yield each version once: locks repeat it for its extras (PDM) and for each index that has it."""
+    of: dict[tuple[str, str], list[_Release]] = {}
+    for release in locked:
+        of.setdefault((release.name, release.version), []).append(release)
+    for (name, version), same in of.items():
+        hashes = dict.fromkeys(digest for release in same for digest in release.hashes)
+        is_bound = all(release.marker for release in same)
+        markers = dict.fromkeys(f"({release.marker})" for release in same) if len(same) > 1 else [same[0].marker]
+        yield _Release(name, version, [*hashes], " or ".join(markers) if is_bound else "")
 
 
 def _pinned(name: str, where: str, version: str) -> Expected:

@@ -300,19 +300,22 @@ def _translated(path: Path, text: str, extras: tuple[str, ...], text_of: Callabl
         return projects.uv_lock(text, str(path), extras)
     if _is_pylock(name):
         return projects.pylock(text, str(path), extras)
-    if name == "poetry.lock":
+    if name in ("poetry.lock", "pdm.lock"):
         beside = path.with_name("pyproject.toml")
         if not beside.is_file():
             raise UsageError(
                 f"{path} says which versions, and the pyproject.toml beside it of which packages: it is not there",
                 next_step=f"ls {shlex.quote(str(path.parent))}",
             )
-        return projects.poetry_lock(text, str(path), projects.pyproject(text_of(beside), str(beside), extras))
+        needs = projects.pyproject(text_of(beside), str(beside), extras)
+        if name == "pdm.lock":
+            return projects.pdm_lock(text, str(path), needs)
+        return projects.poetry_lock(text, str(path), needs, extras)
     if name.endswith((".toml", ".lock", ".py", ".cfg", ".ipynb", ".json")) or name == "Pipfile":
         raise UsageError(
             f"{path} is not a file of requirements",
             cause="These are read: requirements.txt, environment.yml, pyproject.toml, pixi.toml, "
-            "uv.lock, pylock.toml, poetry.lock.",
+            "uv.lock, pylock.toml, poetry.lock, pdm.lock.",
             next_step=f"for a project give its folder: {setting(with_='./folder')}    (or pip freeze > "
             "requirements.txt)",
         )
@@ -362,7 +365,7 @@ def _with_extras(path: Path) -> tuple[Path, tuple[str, ...]]:
     """A path and the extras after it: `pyproject.toml[train]`, for which there is no such file."""
     match = _EXTRAS.fullmatch(str(path))
     if not match or not (
-        match[1].endswith(("pyproject.toml", "pixi.toml", "uv.lock", "poetry.lock")) or _is_pylock(match[1])
+        match[1].endswith(("pyproject.toml", "pixi.toml", "uv.lock", "poetry.lock", "pdm.lock")) or _is_pylock(match[1])
     ):
         return path, ()
     return Path(match[1]), tuple(name.strip() for name in match[2].split(","))

@@ -491,3 +491,105 @@ def test_pixi_tables_beside_a_project_are_taken_too(read):
 def test_unknown_pixi_feature_is_refused(read):
     with pytest.raises(UsageError, match=r"pixi\.toml has no feature 'docs'; it has lint and train"):
         read(PIXI.replace("[tool.pixi.", "["), "pixi.toml[docs]")
+
+
+FORKED_POETRY = """
+[[package]]
+name = "einops"
+version = "0.7.1"
+groups = ["main"]
+markers = "python_version < '3.11'"
+[[package]]
+name = "einops"
+version = "0.7.9"
+groups = ["main", "dev"]
+markers = { main = "python_version >= '3.11' or extra == 'log'", dev = "python_version >= '3.12'" }
+[[package]]
+name = "tqdm"
+version = "4.66.1"
+groups = ["main"]
+[[package]]
+name = "tqdm"
+version = "4.66.2"
+groups = ["main"]
+[[package]]
+name = "mine"
+version = "1.0"
+groups = ["main"]
+[package.source]
+type = "git"
+url = "https://git.example/mine.git"
+reference = "v1"
+resolved_reference = "c0ffee"
+"""
+
+
+@pytest.mark.parametrize(("asked", "extra"), [("", "none"), ("[log]", "linux")])
+def test_forked_package_of_poetry_lock_is_bounded_by_its_markers(read, tmp_path, asked, extra):
+    (tmp_path / "pyproject.toml").write_text(POETRY)
+    found = read(FORKED_POETRY, f"poetry.lock{asked}")
+    assert found.constraints == (
+        "einops==0.7.1 ; python_version < '3.11'",
+        f"einops==0.7.9 ; (python_version >= '3.11' or sys_platform == '{extra}')",
+    )
+    assert any(note.endswith("tqdm is locked at 4.66.1 and 4.66.2, which bounds nothing here") for note in found.notes)
+    assert "git+https://git.example/mine.git@c0ffee" in found.packages
+
+
+PDM = """\
+[project]
+dependencies = ["einops>=0.6", "mine @ git+https://git.example/mine.git@main", "win ; sys_platform == 'win32'"]
+[tool.pdm.dev-dependencies]
+test = ["pytest>=7"]
+[[tool.pdm.source]]
+name = "own"
+url = "https://own.example/simple"
+"""
+PDM_LOCK = f"""\
+[metadata]
+groups = ["default", "test"]
+[[package]]
+name = "einops"
+version = "0.7.0"
+marker = "python_version >= '3.11'"
+files = [{{ file = "einops.whl", hash = "sha256:{SHA}" }}]
+[[package]]
+name = "einops"
+version = "0.6.1"
+marker = "python_version < '3.11'"
+[[package]]
+name = "ray"
+version = "2.9.0"
+[[package]]
+name = "ray"
+version = "2.9.0"
+extras = ["default"]
+[[package]]
+name = "mine"
+version = "1.0"
+git = "https://git.example/mine.git"
+ref = "main"
+revision = "c0ffee"
+[[package]]
+name = "torch"
+version = "2.0.1"
+"""
+
+
+def test_pdm_lock_gives_versions_hashes_and_commits(read, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(PDM)
+    found = read(PDM_LOCK, "pdm.lock[test]")
+    assert found.packages == ("einops>=0.6", "git+https://git.example/mine.git@c0ffee", "pytest>=7")
+    assert found.constraints == (
+        "einops==0.7.0 ; python_version >= '3.11'",
+        "einops==0.6.1 ; python_version < '3.11'",
+        "ray==2.9.0",
+    )
+    assert found.hashes == {"einops": (SHA,)}
+    assert [channel.location for channel in found.channels] == ["https://own.example/simple"]
+    assert "torch" in [each.name for each in found.expected]
+
+
+def test_message_of_an_unknown_extra_names_no_group_that_is_not_there(read):
+    with pytest.raises(UsageError, match=r"has no extra or group 'trian'; it has train$"):
+        read('[project]\n[project.optional-dependencies]\ntrain = ["wandb"]\n', "pyproject.toml[trian]")
