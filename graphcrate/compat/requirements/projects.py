@@ -300,7 +300,11 @@ def pdm_lock(text: str, name: str, project: Translated) -> Translated:
         ],
         at,
     )
-    gits = [_Git(one.git, one.ref, one.revision, one.subdirectory) for one in lock.package if one.git]
+    gits = [
+        _Git(package.git, package.ref, package.revision, package.subdirectory)
+        for package in lock.package
+        if package.git
+    ]
     project.lines = _at_commits(project.lines, gits)
     return project
 

@@ -12,7 +12,7 @@ from graphcrate.compat.facts.packages import PYTHONS, markers
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import SUPPORTED
-from graphcrate.model.words import joined, listed, number_of, printable
+from graphcrate.model.words import listed, number_of, printable
 
 if TYPE_CHECKING:
     from packaging.markers import Environment
@@ -117,9 +117,9 @@ def _left_out(lock: Pylock, name: str, taken: set[int]) -> Iterable[str]:
     for_others = [package.name for package in left if not any(word in str(package.marker) for word in _NAMES)]
     of_extras = [package.name for package in left if package.name not in for_others]
     if for_others:
-        yield f"{name}: for other systems, and left out: {joined(dict.fromkeys(for_others))}"
+        yield f"{name}: for other systems, and left out: {listed(dict.fromkeys(for_others))}"
     if of_extras:
         known = listed(sorted({*(lock.extras or ()), *(lock.dependency_groups or ())} - {*(lock.default_groups or ())}))
         by = f"{setting(requirements=f'{name}[…]')} takes an extra or a group" + (f": {known}" if known else "")
         count = number_of(len(set(of_extras)), "package")
-        yield f"{name}: {count} of extras and groups that were not asked for: {joined(dict.fromkeys(of_extras))}; {by}"
+        yield f"{name}: {count} of extras and groups that were not asked for: {listed(dict.fromkeys(of_extras))}; {by}"

@@ -25,7 +25,7 @@ from graphcrate.host.net.connections import host_of, redacted
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import CHANNELS, Additions, Expected, FurtherChannel
-from graphcrate.model.words import joined, printable
+from graphcrate.model.words import listed, printable
 
 LARGEST_FILE = 1 << 20  #: bytes of a file that a recipe brings along, or that says what a project needs
 LARGEST_LOCK = 16 << 20  #: of a lock, which has hashes and addresses of all files for all systems
@@ -183,10 +183,10 @@ class _Reader:
         self.expected += translated.expected
         self.notes += translated.notes
         if self._others:
-            self.notes.append(f"{path}: for other systems, and left out: {joined(dict.fromkeys(self._others))}")
+            self.notes.append(f"{path}: for other systems, and left out: {listed(dict.fromkeys(self._others))}")
             self._others.clear()
         if self._of_conda:
-            names = joined(dict.fromkeys(self._of_conda))
+            names = listed(dict.fromkeys(self._of_conda))
             self.notes.append(f"{path}: addresses of conda's build machines, taken by name in any version: {names}")
             self._of_conda.clear()
         if not (translated.lines or translated.expected or translated.notes):

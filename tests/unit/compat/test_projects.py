@@ -591,5 +591,5 @@ def test_pdm_lock_gives_versions_hashes_and_commits(read, tmp_path):
 
 
 def test_message_of_an_unknown_extra_names_no_group_that_is_not_there(read):
-    with pytest.raises(UsageError, match=r"has no extra or group 'trian'; it has train$"):
+    with pytest.raises(UsageError, match=r"has no extra or group 'trian'; it has train\n"):
         read('[project]\n[project.optional-dependencies]\ntrain = ["wandb"]\n', "pyproject.toml[trian]")

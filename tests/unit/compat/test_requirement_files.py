@@ -219,3 +219,11 @@ def test_options_that_an_image_does_not_need_are_passed_over_with_what_is_done_i
     assert found.packages == ("einops",)
     words = ("--pre is passed over: final", "--no-binary is passed over: what has", "--no-cache-dir is passed over")
     assert all(word in note for word, note in zip(words, found.notes, strict=True))
+
+
+def test_note_on_lines_for_other_systems_names_all_of_them(tmp_path):
+    names = [f"package{number}" for number in range(9)]
+    path = tmp_path / "requirements.txt"
+    path.write_text("einops\n" + "".join(f"{name} ; sys_platform == 'win32'\n" for name in names))
+    (note,) = own.read_requirements(path).notes
+    assert [name for name in names if name not in note] == []
