@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks one operator of each installed PyG extension, and PyG itself, against dense PyTorch: result and gradient.
+"""Checks operators of each installed PyG extension, and PyG itself, against dense PyTorch: result and gradient.
 
-An extension whose binary does not fit fails at its first operator as at its fortieth. Runs on the CPU and on every
-GPU. Says what it found as one JSON line at the end. `--help` has the options.
+The rows are `proof.operators`. Runs on the CPU and on every GPU. Says what it found as one JSON line at the end.
+`--help` has the options.
 """
 
 from __future__ import annotations
@@ -10,31 +10,26 @@ from __future__ import annotations
 import argparse
 import importlib
 import itertools
-import math
 import re
 import sys
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # `python -P` and PYTHONSAFEPATH leave it out
 
 from proof import stack
-from proof.verdict import Fault, Layer, Proof, exit_with, prove
+from proof.operators import BANDS as BANDS  # what the page on suites has
+from proof.operators import OPERATORS, Wrong, compare
+from proof.verdict import Fault, Layer, Proof, blame, exit_with, prove
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
     from types import ModuleType
 
     import torch as torch_types
 
-    Tensor = torch_types.Tensor
-
-#: largest error allowed, as a share of the largest entry (or of 1, where that is smaller); docs/smoke.md
-BANDS = {"float64": 1e-10, "float32": 2e-5}
-TF32 = 100.0  #: products on a GPU may be taken with 10 bits of each factor, as torch's own: a wider band
-ROWS, WIDTH, OUT, GROUPS = 40, 8, 12, 7  #: widths that are multiples of 4, which pyg_lib's code for GPUs wants
 NEIGHBOURS = 4
 CLIQUES, CLIQUE, STRIDE = 4, 9, 7  #: the last has no divisor in common with the number of nodes
 #: what torch_sparse says without METIS, and PyG where neither it nor pyg_lib is there
@@ -43,25 +38,6 @@ NO_METIS = re.compile("Not compiled with METIS|requires (either 'pyg-lib' or )?'
 NAMESPACES = {"pyg_lib": "pyg", **{name: name for name in stack.EXTENSIONS if name != "pyg_lib"}}
 #: switches of torch_geometric.typing, as far as a version has them
 SWITCHES = {name: f"WITH_{name.upper()}" for name in stack.EXTENSIONS}
-
-
-class Wrong(Exception):  # noqa: N818  it is what the operator is
-    """An operator that gives something else than it should."""
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One operator: `call(*floats)` on the device and `reference(*floats)` in float64 on the CPU give the same tensor.
-
-    `sizes`: of the numbers that are drawn. `slack` widens the band on a GPU.
-    """
-
-    name: str
-    call: Callable[..., Any]
-    reference: Callable[..., Any]
-    sizes: Sequence[Sequence[int]]
-    kinds: Sequence[str] = ("float64", "float32")
-    slack: float = 1.0
 
 
 @dataclass
@@ -73,8 +49,12 @@ class Findings:
     wrong: list[dict[str, str]] = field(default_factory=list)
 
     def note(self, operator: str, where: str, what: object) -> None:
-        """Note a wrong operator."""
-        self.wrong.append({"operator": operator, "where": where, "what": " ".join(str(what).split())[:300]})
+        """Note a wrong operator: an error with the layer that its words name."""
+        text, layer = str(what), Layer.EXTENSION
+        if isinstance(what, Exception) and not isinstance(what, Wrong):
+            text, layer = f"{type(what).__name__}: {what}", blame(what, layer)
+        text = " ".join(text.split())[:300]
+        self.wrong.append({"operator": operator, "where": where, "what": text, "layer": layer.value})
 
     def reason(self) -> str:
         """All that is wrong, as a sentence."""
@@ -127,7 +107,7 @@ def run(options: argparse.Namespace, proof: Proof) -> None:
     proof.enter("judging", Layer.EXTENSION)
     stack.raise_complaints(complaints)
     if findings.wrong:
-        raise Fault(Layer.EXTENSION, findings.reason())
+        raise Fault(Layer(findings.wrong[0]["layer"]), findings.reason())
 
 
 def choose_devices(torch: ModuleType, wanted: str, proof: Proof) -> list[torch_types.device]:
@@ -167,8 +147,7 @@ def check_device(
         except Exception as error:
             if "CUDA error" in str(error):
                 raise  # it sticks to the process: every later operator would be blamed
-            what = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
-            findings.note(f"{name}.{'typing' if name == 'PyG' else 'operators'}", f"on {device}", what)
+            findings.note(f"{name}.{'typing' if name == 'PyG' else 'operators'}", f"on {device}", error)
         for each in findings.wrong[before:]:
             proof.say(f"  {each['operator']} ({each['where']}): {each['what']}")
         proof.say(f"{name} on {device}: {'wrong' if len(findings.wrong) > before else 'all right'}")
@@ -189,170 +168,22 @@ def check_build(torch: ModuleType, name: str) -> None:
 def check(
     torch: ModuleType, device: torch_types.device, name: str, random: torch_types.Generator, findings: Findings
 ) -> None:
-    """Check the operator of one extension. Raises Wrong, or what the operator raises."""
+    """Check the operators of one extension. A wrong one is in `findings`, and does not hide the next."""
     if name == "torch_cluster":
         findings.checked.append(f"torch_cluster.knn on {device}")
         nearest(torch, device, random)
         return
-    operator = OPERATORS[name](torch, device)
-    for kind in operator.kinds:
-        findings.checked.append(f"{operator.name}, {kind} on {device}")
-        drawn = [torch.randn(*size, generator=random, dtype=torch.float64) for size in operator.sizes]
-        error = compare(torch, device, operator, kind, drawn, random)
-        findings.largest[kind] = max(findings.largest.get(kind, 0.0), float(f"{error:.2g}"))
-
-
-def compare(
-    torch: ModuleType,
-    device: torch_types.device,
-    operator: Operator,
-    kind: str,
-    drawn: Sequence[Tensor],
-    random: torch_types.Generator,
-) -> float:
-    """The larger error of result and gradients, as a share. Raises Wrong beyond the band."""
-    inputs = [each.to(device, getattr(torch, kind)).requires_grad_() for each in drawn]
-    # the very numbers that the operator gets: the rounding of the input is no difference
-    exact = [each.detach().cpu().double().requires_grad_() for each in inputs]
-    got, want = operator.call(*inputs), operator.reference(*exact)
-    direction = torch.randn(*want.shape, generator=random, dtype=torch.float64)
-    if not got.requires_grad:
-        raise Wrong(f"the result of {operator.name} has no gradient")
-    slopes = torch.autograd.grad(got, inputs, direction.to(got.device, got.dtype))
-    wanted = torch.autograd.grad(want, exact, direction)
-    allowed = BANDS[kind] * (operator.slack if device.type == "cuda" else 1.0)
-    worst = 0.0
-    names = ("the result", *(f"the gradient of input {number}" for number in range(1, len(inputs) + 1)))
-    for what, mine, right in zip(names, (got, *slopes), (want, *wanted)):
-        if mine.shape != right.shape or str(mine.dtype) != f"torch.{kind}" or mine.device.type != device.type:
-            raise Wrong(f"{what} of {operator.name} is {mine.dtype} {list(mine.shape)} on {mine.device}")
-        error = distance(torch, mine, right)
-        if not error <= allowed:
-            size = f"off by {error:.1e}" if math.isfinite(error) else "not a number where the reference is one"
-            raise Wrong(f"{what} of {operator.name} in {kind} is {size}, {allowed:.0e} is allowed")
-        worst = max(worst, error)
-    return worst
-
-
-def distance(torch: ModuleType, got: Tensor, want: Tensor) -> float:
-    """Largest difference as a share of the largest expected entry, or of 1 where that is smaller."""
-    got, want = got.detach().cpu().double(), want.detach()
-    if not bool(torch.isfinite(got).all()):
-        return math.inf
-    return float((got - want).abs().max() / want.abs().max().clamp(min=1.0))
-
-
-# The operators
-
-
-def _scatter_max(torch: ModuleType, device: torch_types.device) -> Operator:
-    """A kernel of its own: sums are torch's."""
-    library = importlib.import_module("torch_scatter")
-    groups = torch.arange(ROWS) % (GROUPS - 1)  # the last group has no member
-    there = torch.arange(GROUPS).view(-1, 1) == groups
-
-    def reference(source: Tensor) -> Tensor:
-        best = torch.where(there.unsqueeze(-1), source, source.new_tensor(-math.inf)).amax(1)
-        return torch.where(there.any(1).view(-1, 1), best, best.new_zeros(()))
-
-    groups_here = groups.to(device)
-    return Operator(
-        "torch_scatter.scatter_max",
-        lambda source: library.scatter_max(source, groups_here, 0, dim_size=GROUPS)[0],
-        reference,
-        [(ROWS, WIDTH)],
-    )
-
-
-def _edges(torch: ModuleType) -> tuple[Tensor, Tensor]:
-    """Rows and columns of a matrix [ROWS, GROUPS], in order; some rows are empty."""
-    there = (torch.arange(ROWS).view(-1, 1) * 5 + torch.arange(GROUPS) * 3) % 11 < 3
-    row, col = there.nonzero().t()
-    return row.contiguous(), col.contiguous()
-
-
-def _spmm(torch: ModuleType, device: torch_types.device) -> Operator:
-    library = importlib.import_module("torch_sparse")
-    row, col = _edges(torch)
-    row_here, col_here = row.to(device), col.to(device)
-
-    def call(values: Tensor, other: Tensor) -> Tensor:
-        matrix = library.SparseTensor(
-            row=row_here, col=col_here, value=values, sparse_sizes=(ROWS, GROUPS), is_sorted=True
-        )
-        return library.matmul(matrix, other, "sum")
-
-    def reference(values: Tensor, other: Tensor) -> Tensor:
-        return values.new_zeros(ROWS, GROUPS).index_put((row, col), values) @ other
-
-    return Operator("torch_sparse.matmul", call, reference, [(len(row),), (GROUPS, WIDTH)])
-
-
-def _spline_conv(torch: ModuleType, device: torch_types.device) -> Operator:
-    """Degree 1 in one dimension: between two control points their weights are mixed."""
-    library = importlib.import_module("torch_spline_conv")
-    row, col = torch.arange(ROWS) % GROUPS, torch.arange(ROWS) * 3 % GROUPS
-    places = (torch.arange(ROWS) + 0.37) / ROWS * (OUT - 1)
-    low = places.floor().long()
-
-    def call(x: Tensor, weight: Tensor) -> Tensor:
-        pseudo = (places / (OUT - 1)).to(x).view(-1, 1)
-        sizes, opened = torch.tensor([OUT], device=device), torch.ones(1, dtype=torch.uint8, device=device)
-        edges = torch.stack([row, col]).to(device)
-        return library.spline_conv(x, edges, pseudo, weight, sizes, opened, 1, False, None, None)
-
-    def reference(x: Tensor, weight: Tensor) -> Tensor:
-        share = (places.to(x) - low).view(-1, 1, 1)
-        mixed = (1 - share) * weight[low] + share * weight[low + 1]
-        messages = torch.einsum("ei,eio->eo", x[col], mixed)
-        return torch.nn.functional.one_hot(row, GROUPS).t().to(x) @ messages
-
-    # the place is rounded to float32 before it is a share: in float64 both see the same number
-    return Operator("torch_spline_conv.spline_conv", call, reference, [(GROUPS, WIDTH), (OUT, WIDTH, 3)], ("float32",))
-
-
-def _segment_matmul(torch: ModuleType, device: torch_types.device) -> Operator:
-    operators = importlib.import_module("pyg_lib").ops
-    bounds = (0, 5, 5, 17, ROWS)  # the second segment is empty
-    offsets = torch.tensor(bounds, device=device)
-    return Operator(
-        "pyg_lib.segment_matmul",
-        lambda source, weight: operators.segment_matmul(source, offsets, weight),
-        lambda source, weight: torch.cat(
-            [source[low:high] @ each for low, high, each in zip(bounds, bounds[1:], weight)]
-        ),
-        [(ROWS, WIDTH), (len(bounds) - 1, WIDTH, OUT)],
-        ("float32",) if device.type == "cuda" else ("float64", "float32"),
-        slack=TF32,
-    )
-
-
-def _message_passing(torch: ModuleType, device: torch_types.device) -> Operator:
-    """A convolution of PyG's: the mean of the neighbours, by way of whichever extension it uses."""
-    layers = importlib.import_module("torch_geometric.nn")
-    row, col = _edges(torch)
-    square = row < GROUPS
-    edges = torch.stack([col[square], row[square]])
-    layer = layers.SAGEConv(WIDTH, OUT, bias=False).to(device)
-    weights = [layer.lin_l.weight.detach().cpu().double(), layer.lin_r.weight.detach().cpu().double()]
-
-    def reference(x: Tensor) -> Tensor:
-        reached = torch.nn.functional.one_hot(edges[1], GROUPS).t().to(x)
-        mean = reached @ x[edges[0]] / reached.sum(1, keepdim=True).clamp(min=1)
-        return mean @ weights[0].t() + x @ weights[1].t()
-
-    return Operator(
-        "PyG.SAGEConv", lambda x: layer(x, edges.to(device)), reference, [(GROUPS, WIDTH)], ("float32",), slack=TF32
-    )
-
-
-OPERATORS = {
-    "pyg_lib": _segment_matmul,
-    "torch_scatter": _scatter_max,
-    "torch_sparse": _spmm,
-    "torch_spline_conv": _spline_conv,
-    "PyG": _message_passing,
-}
+    for operator in OPERATORS[name](torch, device):
+        for kind in operator.kinds:
+            findings.checked.append(f"{operator.name}, {kind} on {device}")
+            try:
+                error = compare(torch, device, operator, kind, random)
+            except Exception as error:
+                if "CUDA error" in str(error):
+                    raise  # it sticks to the process: every later operator would be blamed
+                findings.note(operator.name, f"{kind} on {device}", error)
+            else:
+                findings.largest[kind] = max(findings.largest.get(kind, 0.0), float(f"{error:.2g}"))
 
 
 def nearest(torch: ModuleType, device: torch_types.device, random: torch_types.Generator) -> None:

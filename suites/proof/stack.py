@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proof.verdict import Fault, Layer, explained
+from proof.verdict import Fault, Layer, blame, explained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,9 @@ def load_extensions(proof: Proof) -> None:
         try:
             importlib.import_module(name)
         except Exception as error:
-            raise Fault(Layer.EXTENSION, f"{name} {version} cannot be imported: {explained(error)}") from error
+            raise Fault(
+                blame(error, Layer.EXTENSION), f"{name} {version} cannot be imported: {explained(error)}"
+            ) from error
         proof.versions[name] = version
 
 

@@ -377,6 +377,51 @@ def test_operator_exception_is_a_finding_and_a_cuda_error_ends_the_run(monkeypat
     assert json.dumps(findings.wrong)
 
 
+@pytest.mark.parametrize(
+    ("error", "layer"),
+    [
+        (ops.Wrong("the result of torch_scatter.scatter_min is off by 1.0e+00"), "extension"),
+        (RuntimeError("undefined symbol: _ZN2at"), "extension"),
+        (OSError("/lib/libc.so.6: version `GLIBC_2.94' not found"), "C library"),
+        (RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED"), "CUDA library"),
+    ],
+)
+def test_wrong_operator_is_named_with_its_layer_and_does_not_hide_the_next(monkeypatch, error, layer):
+    rows = [SimpleNamespace(name=f"torch_scatter.scatter_{how}", kinds=("float32",)) for how in ("min", "max")]
+
+    def compare(torch, device, operator, kind, random):
+        if operator is rows[0]:
+            raise error
+        return 0.0
+
+    monkeypatch.setattr(ops, "compare", compare)
+    monkeypatch.setitem(ops.OPERATORS, "torch_scatter", lambda torch, device: iter(rows))
+    findings = ops.Findings()
+    ops.check(SimpleNamespace(), SimpleNamespace(type="cpu"), "torch_scatter", None, findings)
+    assert [(each["operator"], each["layer"]) for each in findings.wrong] == [("torch_scatter.scatter_min", layer)]
+    assert len(findings.checked) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "layer"),
+    [
+        (OSError("/lib/libc.so.6: version `GLIBC_2.94' not found (required by _basis_cuda.so)"), Layer.SYSTEM),
+        (OSError("libcudart.so.11.0: cannot open shared object file"), Layer.CUDA),
+        (ImportError("_scatter_cuda.so: undefined symbol: _ZN2at"), Layer.EXTENSION),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), Layer.TORCH),
+    ],
+)
+def test_extension_that_cannot_be_imported_is_blamed_by_the_words_of_its_error(monkeypatch, error, layer):
+    def fail(name):
+        raise error
+
+    monkeypatch.setattr(ops.stack, "installed", lambda name: "2.1.2")
+    monkeypatch.setattr(ops.stack.importlib, "import_module", fail)
+    with pytest.raises(Fault, match=r"pyg_lib .* cannot be imported") as caught:
+        ops.stack.load_extensions(Proof("ops"))
+    assert caught.value.layer is layer
+
+
 def test_nan_output_is_a_fault_of_training():
     training = object.__new__(dna.Training)
     numbers = SimpleNamespace(all=lambda: False)

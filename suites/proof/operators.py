@@ -1,0 +1,271 @@
+"""Operators of PyG's extensions that have a gradient, as rows: how each is called, and what plain PyTorch gives.
+
+`compare` holds the result and the gradient of a row against its reference.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
+
+    import torch as torch_types
+
+    Tensor = torch_types.Tensor
+
+#: largest error allowed, as a share of the largest entry (or of 1, where that is smaller); docs/dev/suites.md
+BANDS = {"float64": 1e-10, "float32": 2e-5}
+TF32 = 100.0  #: products on a GPU may be taken with 10 bits of each factor, as torch's own: a wider band
+ROWS, WIDTH, OUT, GROUPS = 40, 8, 12, 7  #: widths that are multiples of 4, which pyg_lib's code for GPUs wants
+BOUNDS = (0, 5, 5, 17, ROWS)  #: of segments; the second is empty
+REDUCTIONS = ("sum", "mean", "min", "max")
+
+
+class Wrong(Exception):  # noqa: N818  it is what the operator is
+    """An operator that gives something else than it should."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator: `call(*floats)` on the device and `reference(*floats)` in float64 on the CPU give the same tensor.
+
+    `sizes`: of the numbers that are drawn. `slack` widens the band on a GPU.
+    """
+
+    name: str
+    call: Callable[..., Any]
+    reference: Callable[..., Any]
+    sizes: Sequence[Sequence[int]]
+    kinds: Sequence[str] = ("float64", "float32")
+    slack: float = 1.0
+
+
+def compare(
+    torch: ModuleType,
+    device: torch_types.device,
+    operator: Operator,
+    kind: str,
+    random: torch_types.Generator,
+) -> float:
+    """The larger error of result and gradients, as a share. Raises Wrong beyond the band."""
+    drawn = [torch.randn(*size, generator=random, dtype=torch.float64) for size in operator.sizes]
+    inputs = [each.to(device, getattr(torch, kind)).requires_grad_() for each in drawn]
+    # the very numbers that the operator gets: the rounding of the input is no difference
+    exact = [each.detach().cpu().double().requires_grad_() for each in inputs]
+    got, want = operator.call(*inputs), operator.reference(*exact)
+    pairs = [("the result", got, want)]
+    if got.shape == want.shape:
+        if not got.requires_grad:
+            raise Wrong(f"the result of {operator.name} has no gradient")
+        direction = torch.randn(*want.shape, generator=random, dtype=torch.float64)
+        slopes = torch.autograd.grad(got, inputs, direction.to(got.device, got.dtype))
+        wanted = torch.autograd.grad(want, exact, direction)
+        names = [f"the gradient of input {number}" for number in range(1, len(inputs) + 1)]
+        pairs += zip(names, slopes, wanted)
+    allowed = BANDS[kind] * (operator.slack if device.type == "cuda" else 1.0)
+    worst = 0.0
+    for what, mine, right in pairs:
+        if mine.shape != right.shape or str(mine.dtype) != f"torch.{kind}" or mine.device.type != device.type:
+            raise Wrong(f"{what} of {operator.name} is {mine.dtype} {list(mine.shape)} on {mine.device}")
+        error = distance(torch, mine, right)
+        if not error <= allowed:
+            size = f"off by {error:.1e}" if math.isfinite(error) else "not a number where the reference is one"
+            raise Wrong(f"{what} of {operator.name} in {kind} is {size}, {allowed:.0e} is allowed")
+        worst = max(worst, error)
+    return worst
+
+
+def distance(torch: ModuleType, got: Tensor, want: Tensor) -> float:
+    """Largest difference as a share of the largest expected entry, or of 1 where that is smaller."""
+    got, want = got.detach().cpu().double(), want.detach()
+    if not bool(torch.isfinite(got).all()):
+        return math.inf
+    return float((got - want).abs().max() / want.abs().max().clamp(min=1.0))
+
+
+# Sums, means and so on over groups of rows
+
+
+def reduced(torch: ModuleType, there: Tensor, how: str) -> Callable[[Tensor], Tensor]:
+    """Return the reference of a reduction: of each row of `there` over the entries that it has."""
+    neutral = {"sum": 0.0, "mean": 0.0, "mul": 1.0, "min": math.inf, "max": -math.inf}[how]
+    reach, count = there.unsqueeze(-1), there.sum(1).view(-1, 1)
+
+    def reference(source: Tensor) -> Tensor:
+        """`source`: an entry for each column of `there`, or for each of its cells."""
+        each = torch.where(reach, source, source.new_tensor(neutral))
+        if how == "mul":
+            return each.prod(1)
+        if how in ("min", "max"):
+            return torch.where(count > 0, each.amin(1) if how == "min" else each.amax(1), source.new_zeros(()))
+        return each.sum(1) / (count.clamp(min=1) if how == "mean" else 1)
+
+    return reference
+
+
+def _first(result: Any) -> Any:  # noqa: ANN401  a tensor, or a tuple of them
+    """The values, of an operator that gives their places too."""
+    return result[0] if isinstance(result, tuple) else result
+
+
+def _groups(torch: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
+    """The group of each row, not in order, the same in order, and where each group begins; the last has no member."""
+    groups = torch.arange(ROWS) * 5 % (GROUPS - 1)
+    ordered = groups.sort().values
+    return groups, ordered, torch.cat([groups.new_zeros(1), torch.bincount(groups, minlength=GROUPS).cumsum(0)])
+
+
+def torch_scatter(torch: ModuleType, device: torch_types.device) -> Iterator[Operator]:
+    """All reductions of torch_scatter, by each of its three ways to name groups, and the ways back."""
+    library = importlib.import_module("torch_scatter")
+    groups, ordered, bounds = _groups(torch)
+    here, here_ordered, here_bounds = (each.to(device) for each in (groups, ordered, bounds))
+    numbers = torch.arange(GROUPS).view(-1, 1)
+    calls = {  # the ending of a name: how it is called
+        "scatter_{}": lambda do, x: do(x, here, 0, dim_size=GROUPS),
+        "segment_{}_coo": lambda do, x: do(x, here_ordered, dim_size=GROUPS),
+        "segment_{}_csr": lambda do, x: do(x, here_bounds),
+    }
+    for form, call in calls.items():
+        for how in (*REDUCTIONS, "mul") if form.startswith("scatter") else REDUCTIONS:
+            there = numbers == (groups if form.startswith("scatter") else ordered)
+            name = form.format(how)
+            yield Operator(
+                f"torch_scatter.{name}",
+                lambda x, call=call, name=name: _first(call(getattr(library, name), x)),
+                reduced(torch, there, how),
+                [(ROWS, WIDTH)],
+            )
+    for how in (*REDUCTIONS, "mul"):
+        yield Operator(
+            f"torch_scatter.scatter, {how}",
+            lambda x, how=how: library.scatter(x, here, 0, dim_size=GROUPS, reduce=how),
+            reduced(torch, numbers == groups, how),
+            [(ROWS, WIDTH)],
+        )
+    for name, places in (("gather_coo", here_ordered), ("gather_csr", here_bounds)):
+        yield Operator(
+            f"torch_scatter.{name}",
+            lambda x, name=name, places=places: getattr(library, name)(x, places),
+            lambda x: x[ordered],
+            [(GROUPS, WIDTH)],
+        )
+
+
+# Sparse matrices
+
+
+def edges(torch: ModuleType) -> tuple[Tensor, Tensor]:
+    """Rows and columns of a matrix, in order; some rows are empty."""
+    there = (torch.arange(ROWS).view(-1, 1) * 5 + torch.arange(GROUPS) * 3) % 11 < 3
+    row, col = there.nonzero().t()
+    return row.contiguous(), col.contiguous()
+
+
+def torch_sparse(torch: ModuleType, device: torch_types.device) -> Iterator[Operator]:
+    """The product of a sparse and a dense matrix."""
+    library = importlib.import_module("torch_sparse")
+    row, col = edges(torch)
+    row_here, col_here = row.to(device), col.to(device)
+
+    def matrix(values: Tensor) -> Any:  # noqa: ANN401  a SparseTensor
+        return library.SparseTensor(
+            row=row_here, col=col_here, value=values, sparse_sizes=(ROWS, GROUPS), is_sorted=True
+        )
+
+    yield Operator(
+        "torch_sparse.matmul",
+        lambda values, other: library.matmul(matrix(values), other, "sum"),
+        lambda values, other: values.new_zeros(ROWS, GROUPS).index_put((row, col), values) @ other,
+        [(len(row),), (GROUPS, WIDTH)],
+    )
+
+
+# Splines
+
+
+def _splines(torch: ModuleType, name: str, call: Callable[..., Any]) -> Operator:
+    """Degree 1 in one dimension: between two control points their weights are mixed."""
+    row, col = torch.arange(ROWS) % GROUPS, torch.arange(ROWS) * 3 % GROUPS
+    places = (torch.arange(ROWS) + 0.37) / ROWS * (OUT - 1)
+    low = places.floor().long()
+
+    def whole(x: Tensor, weight: Tensor) -> Tensor:
+        pseudo = (places / (OUT - 1)).to(x).view(-1, 1)
+        sizes, opened = torch.tensor([OUT], device=x.device), torch.ones(1, dtype=torch.uint8, device=x.device)
+        return call(x, torch.stack([row, col]).to(x.device), pseudo, weight, sizes, opened)
+
+    def reference(x: Tensor, weight: Tensor) -> Tensor:
+        share = (places.to(x) - low).view(-1, 1, 1)
+        mixed = (1 - share) * weight[low] + share * weight[low + 1]
+        messages = torch.einsum("ei,eio->eo", x[col], mixed)
+        return torch.nn.functional.one_hot(row, GROUPS).t().to(x) @ messages
+
+    # the place is rounded to float32 before it is a share: in float64 both see the same number
+    return Operator(name, whole, reference, [(GROUPS, WIDTH), (OUT, WIDTH, 3)], ("float32",))
+
+
+def torch_spline_conv(torch: ModuleType, device: torch_types.device) -> Iterator[Operator]:
+    """The convolution of torch_spline_conv."""
+    library = importlib.import_module("torch_spline_conv")
+    yield _splines(
+        torch,
+        "torch_spline_conv.spline_conv",
+        lambda x, edges, pseudo, weight, sizes, opened: library.spline_conv(
+            x, edges, pseudo, weight, sizes, opened, 1, False, None, None
+        ),
+    )
+
+
+# pyg_lib
+
+
+def pyg_lib(torch: ModuleType, device: torch_types.device) -> Iterator[Operator]:
+    """The product by segments of pyg_lib."""
+    library = importlib.import_module("pyg_lib").ops
+    offsets = torch.tensor(BOUNDS, device=device)
+    parts = list(zip(BOUNDS, BOUNDS[1:]))
+    kinds = ("float32",) if device.type == "cuda" else ("float64", "float32")
+
+    yield Operator(
+        "pyg_lib.segment_matmul",
+        lambda source, weight: library.segment_matmul(source, offsets, weight),
+        lambda source, weight: torch.cat([source[low:high] @ each for (low, high), each in zip(parts, weight)]),
+        [(ROWS, WIDTH), (len(parts), WIDTH, OUT)],
+        kinds,
+        slack=TF32,
+    )
+
+
+def message_passing(torch: ModuleType, device: torch_types.device) -> Iterator[Operator]:
+    """A convolution of PyG's: the mean of the neighbours, by way of whichever extension it uses."""
+    layers = importlib.import_module("torch_geometric.nn")
+    row, col = edges(torch)
+    square = row < GROUPS
+    pairs = torch.stack([col[square], row[square]])
+    layer = layers.SAGEConv(WIDTH, OUT, bias=False).to(device)
+    weights = [layer.lin_l.weight.detach().cpu().double(), layer.lin_r.weight.detach().cpu().double()]
+
+    def reference(x: Tensor) -> Tensor:
+        reached = torch.nn.functional.one_hot(pairs[1], GROUPS).t().to(x)
+        mean = reached @ x[pairs[0]] / reached.sum(1, keepdim=True).clamp(min=1)
+        return mean @ weights[0].t() + x @ weights[1].t()
+
+    yield Operator(
+        "PyG.SAGEConv", lambda x: layer(x, pairs.to(device)), reference, [(GROUPS, WIDTH)], ("float32",), slack=TF32
+    )
+
+
+#: library → its rows
+OPERATORS = {
+    "pyg_lib": pyg_lib,
+    "torch_scatter": torch_scatter,
+    "torch_sparse": torch_sparse,
+    "torch_spline_conv": torch_spline_conv,
+    "PyG": message_passing,
+}
