@@ -52,7 +52,7 @@ def in_rust(source="registry+https://github.com/rust-lang/crates.io-index", *, c
 
 def index_of_many():
     """Projects, each with one way of people's packages to fit or not to fit, and their files."""
-    return _fitting() | _sources() | _build_requirements()
+    return _fitting() | _previews() | _sources() | _build_requirements()
 
 
 def _fitting():
@@ -62,18 +62,6 @@ def _fitting():
             small_wheel("wants_torch", "1.0", requires=["torch>=2.0"]),
             small_wheel("wants_torch", "2.0", requires=["torch>=2.1"]),
         ],
-        # as hydra-core and omegaconf were in 2026-11
-        "asked-first": [
-            small_wheel("asked_first", "1.3.8", requires=["moved-on<2.4", "only-source"]),
-            small_wheel("asked_first", "1.4.0rc3", requires=["moved-on>=2.4.0rc1"]),
-        ],
-        "moved-on": [
-            small_wheel("moved_on", "2.3.1"),
-            small_wheel("moved_on", "2.4.1rc1"),
-            small_wheel("moved_on", "2.5"),
-        ],
-        "only-source": [small_sdist("only_source", "4.9", pyproject=FLIT)],
-        "wants-preview": [small_wheel("wants_preview", "1.0", requires=["asked-first>1.3.8"])],
         # as scipy is for a Python that its newest release has no wheel for
         "tqdm": [
             small_wheel("tqdm", "4.66"),
@@ -117,6 +105,23 @@ def _fitting():
         "sklearn": [small_sdist("sklearn", "0.0", pyproject=FLIT)],
         "wants-old-tqdm": [small_wheel("wants_old_tqdm", "1.0", requires=["tqdm<4.5"])],
         "wants-numpy": [small_wheel("wants_numpy", "1.0", requires=["numpy>=2"])],
+    }
+
+
+def _previews():
+    return {
+        # as hydra-core and omegaconf were in 2026-11
+        "asked-first": [
+            small_wheel("asked_first", "1.3.8", requires=["moved-on<2.4", "only-source"]),
+            small_wheel("asked_first", "1.4.0rc3", requires=["moved-on>=2.4.0rc1"]),
+        ],
+        "moved-on": [
+            small_wheel("moved_on", "2.3.1"),
+            small_wheel("moved_on", "2.4.1rc1"),
+            small_wheel("moved_on", "2.5"),
+        ],
+        "only-source": [small_sdist("only_source", "4.9", pyproject=FLIT)],
+        "wants-preview": [small_wheel("wants_preview", "1.0", requires=["asked-first>1.3.8"])],
     }
 
 
