@@ -441,7 +441,7 @@ app.command()(test.job)
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def doctor(context: typer.Context) -> None:
-    """Diagnose this machine or container, an error (--explain TEXT), or the hosts that a build asks (--network)."""
+    """Diagnose this machine, an error, or the hosts that a build asks."""
     sys.path.insert(0, str(here().root))  # where an installed package has it too
     from doctor.__main__ import arguments as parsed
     from doctor.__main__ import main as look_around

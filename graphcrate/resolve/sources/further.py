@@ -17,15 +17,11 @@ _LONGEST = 200  #: characters of a file's name in a lock
 _KINDS = {"index": SourceKind.INDEX, "links": SourceKind.LINKS, "folder": SourceKind.FOLDER}
 PYTORCH_FILES = "download-r2.pytorch.org"  #: host of the files that PyTorch's pages list
 #: pages of the same owners by older names
-<<<<<<< HEAD
 _OF_STACKS = {
     *(host_of(row.root) for row in CHANNELS.values() if not row.extensions),
     "pytorch-geometric.com",
-    "download-r2.pytorch.org",
+    PYTORCH_FILES,
 }
-=======
-_OF_STACKS = {*(host_of(row.root) for row in CHANNELS.values()), "pytorch-geometric.com", PYTORCH_FILES}
->>>>>>> doctor: try each host that a build asks, and name in a plan the one by which a candidate is out
 _MIRRORS = {host_of(mirror.pypi): name for name, mirror in MIRRORS.items() if mirror.pypi}
 
 
