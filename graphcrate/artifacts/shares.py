@@ -41,7 +41,7 @@ def costs(*places: Path) -> list[ImageCost]:
                 alone=sum(size for digest, size in layers.items() if having[digest] == 1),
                 shared=sum(size for digest, size in layers.items() if having[digest] > 1),
                 digest=report.digest,
-                made=Path(report.layout).with_name("report.json").stat().st_mtime,
+                made=(place / report.name / report.tag / "report.json").stat().st_mtime,
                 place=str(place),
             )
         )

@@ -51,8 +51,8 @@ def hosts(*, as_json: bool) -> None:
     ctx = here()
     tried = asked.tried(Sources(SourceOptions(), ctx.cache, ctx.environment))
     lost = asked.lacking(tried)
-    rows = [{**msgspec.structs.asdict(one), "reached": one.reached} for one in tried]
-    text = "".join(f"{line}\n" for one in tried for line in one.lines())
+    rows = [{**msgspec.structs.asdict(host), "reached": host.reached} for host in tried]
+    text = "".join(f"{line}\n" for host in tried for line in host.lines())
     options.write({"hosts": rows, "lacking": lost}, text, as_json=as_json)
     if lost:
         raise NetworkError(

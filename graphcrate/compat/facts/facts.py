@@ -144,6 +144,7 @@ def all_gpus() -> dict[str, str]:
 
 
 _hosts = functools.cache(functools.partial(table, "gpus", dict[str, str], "hosts"))
+_small_hosts = functools.cache(functools.partial(table, "gpus", dict[str, str], "small_hosts"))
 _aliases = functools.cache(functools.partial(table, "gpus", dict[str, str], "aliases"))
 _generations = functools.cache(functools.partial(table, "gpus", dict[str, tuple[str, ...]], "generations"))
 _instances = functools.cache(functools.partial(table, "gpus", dict[str, str], "instances"))
@@ -275,12 +276,12 @@ def host_platform(model: str) -> Platform | None:
     """The platform of machines with a GPU, a model of `gpu_model`; None of a bare architecture, which both may have."""
     if model not in all_gpus():
         return None
-    return platform_named(_hosts().get(model, DEFAULT.name))
+    return platform_named((_hosts() | _small_hosts()).get(model, DEFAULT.name))
 
 
 def hosted_gpus(platform: Platform) -> tuple[str, ...]:
-    """The GPUs of lists that are in machines of a platform alone, of another one than the default."""
-    return tuple(model for model, name in _hosts().items() if name == platform.name and model in gpus())
+    """The GPUs that are in servers of a platform alone, of another one than the default."""
+    return tuple(model for model, name in _hosts().items() if name == platform.name)
 
 
 def machine_platform(models: Iterable[str]) -> Platform | None:

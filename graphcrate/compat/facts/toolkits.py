@@ -73,7 +73,7 @@ def requirements(option: Option, locked: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def of_machines(architectures: Sequence[str], platform: Platform) -> tuple[str, ...]:
-    """Those of a recipe's architectures that machines of a platform run, where lists name their GPUs; else all.
+    """Those of a recipe's architectures that machines of a platform run, where their GPUs are known by it; else all.
 
     A GPU runs code for itself, or for the newest before it in its family.
     """

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from graphcrate.compat.facts import suites
 from graphcrate.compat.facts.addresses import channel_address
 from graphcrate.host.net.connections import HttpError
 from graphcrate.inputs.bases import mirrors
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import NetworkError
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.resolve.sources import channels
 from graphcrate.resolve.sources.channels import MIRRORS, Source, SourceKind, asks_public_mirrors
@@ -24,19 +26,15 @@ from graphcrate.resolve.sources.further import PYTORCH_FILES
 from graphcrate.resolve.sources.offers import Sources
 from graphcrate.resolve.sources.pyg_lib import GITHUB
 
-TORCH, CUDA, SUITE, CRATE = (
-    "2.0.1",
-    "11.8",
-    "bookworm",
-    {"crate": "libc", "version": "0.2.139"},
-)  #: of what is asked for
-_WHEEL = f"https://{PYTORCH_FILES}/whl/cu118/torch-{TORCH}%2Bcu118-cp311-cp311-linux_x86_64.whl"
+TORCH, CUDA, CRATE = "2.0.1", "11.8", {"crate": "libc", "version": "0.2.139"}  #: of what is asked for
+SUITE = [*suites.bases()][-1]
+_WHEEL = f"https://{PYTORCH_FILES}/whl/cu118/torch-{TORCH}%2Bcu118-cp311-cp311-linux_{DEFAULT.machine}.whl"
 _THERE = frozenset({200, 404, 405, 410, 501})  #: of a server that answers, if only that it has no such page
 _THREADS = 16
 
 
 class HostRow(NamedTuple):
-    """Hosts for one purpose. `title` is what a page calls them, `places` what is asked of them; one of them is enough.
+    """Hosts for one purpose. `title`: in texts; `addresses`: what is asked of them, one of which is enough.
 
     `needed`: no build without a cache works where none is reached.
     """
@@ -44,7 +42,7 @@ class HostRow(NamedTuple):
     title: str
     gives: str
     without: str
-    places: Callable[[Sources], Iterable[Source | str]]
+    addresses: Callable[[Sources], Iterable[Source | str]]
     needed: bool = False
 
 
@@ -81,11 +79,13 @@ def _mirrors(sources: Sources) -> Iterable[Source]:
 
 def _debian(sources: Sources) -> Iterable[str]:
     servers = mirrors.archives(sources.environment, suite=SUITE)
-    mains = {source_name(one.main): f"{one.main}/dists/{SUITE}/InRelease" for one in servers.mirrors if one.main}
+    mains = {
+        source_name(server.main): f"{server.main}/dists/{SUITE}/InRelease" for server in servers.mirrors if server.main
+    }
     security = {
-        source_name(one.security): f"{one.security}/dists/{SUITE}-security/InRelease"
-        for one in servers.mirrors
-        if one.security
+        source_name(server.security): f"{server.security}/dists/{SUITE}-security/InRelease"
+        for server in servers.mirrors
+        if server.security
     }
     return {**security, **mains}.values()
 
@@ -117,7 +117,7 @@ ROWS = (
         lambda _: _channel(Channel.PYG),
     ),
     HostRow(
-        ", ".join(dict.fromkeys(source_name(one.pytorch or one.pypi) for one in MIRRORS.values())),
+        ", ".join(dict.fromkeys(source_name(mirror.pytorch or mirror.pypi) for mirror in MIRRORS.values())),
         f"the same as the four above; asked last, and first as {setting(mirror='…')}",
         "WHEEL_FALLBACK=none asks none of them",
         _mirrors,
@@ -144,7 +144,7 @@ ROWS = (
     HostRow(
         source_name(GITHUB),
         "sources of pyg_lib; packages that you name by a git address",
-        "pyg_lib is left out, and the plan says what that costs; PYG_LIB=/path",
+        f"pyg_lib is left out, and the plan says what that costs; {setting(pyg_lib='/path')}",
         lambda _: (GITHUB,),
     ),
     HostRow("a registry", "bases of a registry, what you publish", "nothing, unless you name one", lambda _: ()),
@@ -153,12 +153,12 @@ ROWS = (
 
 def tried(sources: Sources, rows: Sequence[HostRow] = ROWS) -> list[Tried]:
     """Ask each host for what a build would ask it for, side by side."""
-    asked = [(row, place) for row in rows for place in row.places(sources)]
+    asked = [(row, address) for row in rows for address in row.addresses(sources)]
     with ThreadPoolExecutor(_THREADS) as pool:
         reasons = list(pool.map(lambda each: _why_not(each[1], each[0].needed, sources), asked))
     return [
-        Tried(host=_host(place), gives=row.gives, without=row.without, needed=row.needed, why=why)
-        for (row, place), why in zip(asked, reasons, strict=True)
+        Tried(host=_host(address), gives=row.gives, without=row.without, needed=row.needed, why=why)
+        for (row, address), why in zip(asked, reasons, strict=True)
     ]
 
 
@@ -174,27 +174,27 @@ def lacking(hosts: Iterable[Tried]) -> list[str]:
 def blocked(words: Iterable[str]) -> list[str]:
     """Return a plan's line for each host by which a source or candidate is out, as `words` have it."""
     text = "\n".join(words)
-    found = []
+    lines = []
     for row in ROWS:
         for host in row.title.split(", "):
             if re.search(rf"\({re.escape(host)}\)|{re.escape(host)} does not give", text):
-                found.append(
+                lines.append(
                     f"{host}, which gives {row.gives}, was not reached; without it: {row.without} "
                     f"({command('doctor', network=True)} tries all hosts)"
                 )
-    return found
+    return lines
 
 
-def _host(place: Source | str) -> str:
-    return source_name(place.location if isinstance(place, Source) else place)
+def _host(address: Source | str) -> str:
+    return source_name(address.location if isinstance(address, Source) else address)
 
 
-def _why_not(place: Source | str, needed: bool, sources: Sources) -> str:
+def _why_not(address: Source | str, needed: bool, sources: Sources) -> str:
     try:
-        if isinstance(place, Source):
-            sources.listings.project(place, "numpy" if needed else "torch", tries=0)
+        if isinstance(address, Source):
+            sources.listings.project(address, "numpy" if needed else "torch", tries=0)
         else:
-            sources.client.request("HEAD", place, accept=_THERE, tries=0)
+            sources.client.request("HEAD", address, accept=_THERE, tries=0)
     except NetworkError as error:
         if isinstance(error, HttpError) and error.status in _THERE:
             return ""

@@ -77,7 +77,7 @@ def test_layer_groups_stages_and_colours_are_those_of_existing_images():
     assert [group_of(name) for name in names] == [*["pyg"] * 5, "other", "torch", "nvidia"]
 
 
-def test_only_mirrors_open_plans_updates_and_the_rule_on_its_wheels_name_the_channel_of_pyg():
+def test_only_mirrors_hosts_extensions_open_plans_and_the_rule_on_its_wheels_name_the_channel_of_pyg():
     naming = {
         str(path.relative_to(ROOT / "graphcrate"))
         for path in sorted((ROOT / "graphcrate").rglob("*.py"))
@@ -86,6 +86,8 @@ def test_only_mirrors_open_plans_updates_and_the_rule_on_its_wheels_name_the_cha
     }
     others = {
         "resolve/sources/channels.py",
+        "resolve/sources/hosts.py",
+        "resolve/stack/extensions.py",
         "compat/plan/planning.py",
         "compat/variants/rules.py",
     }

@@ -33,7 +33,7 @@ def test_config_of_the_folder_overrides_that_of_the_user(read):
 
 
 def test_unknown_config_field_is_refused_with_line_and_known_fields(read):
-    with refused(RecipeError, "graphcrate.toml:2: miror: ", "mirror, target, to and cache"):
+    with refused(RecipeError, "graphcrate.toml:2: miror: ", "mirror, target, to, cache, mounts and images"):
         read(folder='to = "x"\nmiror = "sjtu"')
 
 

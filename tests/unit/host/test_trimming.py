@@ -141,7 +141,8 @@ def test_image_costs_layers_of_its_own_and_shared_ones(tmp_path, monkeypatch):
     ]
     for report in reports:
         report.configure_mock(name="pyg")
-    (tmp_path / "pyg").mkdir()
+        (tmp_path / "pyg" / report.tag).mkdir(parents=True)
+        (tmp_path / "pyg" / report.tag / "report.json").touch()
     monkeypatch.setattr(shares, "whole_images", lambda folder: reports)
     assert [(cost.name, cost.alone, cost.shared) for cost in shares.costs(tmp_path)] == [
         ("pyg:a", 100, 10),

@@ -83,7 +83,7 @@ def test_cross_compiler_nvcc_and_archiver_are_named_to_the_build():
     ],
 )
 def test_grace_machines_get_code_for_their_gpus_alone_where_the_recipe_has_it(given, kept):
-    assert facts.hosted_gpus(ARM64) == ("GH200", "GB200")
+    assert facts.hosted_gpus(ARM64) == ("GH200", "GB200", "GB300")
     assert toolkits.of_machines(given, ARM64) == kept
     assert toolkits.of_machines(given, AMD64) == given
 

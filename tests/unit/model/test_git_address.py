@@ -70,7 +70,7 @@ def test_hostile_address_is_refused_and_shows_nothing_to_paste(text, tmp_path):
     with pytest.raises(ValueError):
         git_address.read(text)
     path = tmp_path / "requirements.txt"
-    ways = [lambda: own._package(f"git+{text}", tmp_path, "mine.toml: pip")]
+    ways = [lambda: own.read_package(f"git+{text}", tmp_path, "mine.toml: pip")]
     if text.isprintable() and " " not in text:
         path.write_text(f"git+{text}\n", encoding="utf-8")
         ways.append(lambda: own.given([], [path]))
