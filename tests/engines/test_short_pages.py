@@ -123,7 +123,7 @@ def built_by(pages):
             ):
                 asked = tuple(sorted(word for word in words[1:] if not word.startswith("MIRROR=")))
                 found.setdefault(asked, str(command))
-    theirs = ("RECIPE=", "WHEELS=", "REQUIREMENTS=", "PYG_LIB=", "WITH=./")
+    theirs = ("RECIPE=", "FROM=", "WHEELS=", "REQUIREMENTS=", "PYG_LIB=", "WITH=./")
     return {words: where for words, where in found.items() if not any(word.startswith(theirs) for word in words)}
 
 
