@@ -189,9 +189,11 @@ def _words(typed: str) -> list[str]:
 def _architecture(typed: str) -> str:
     """`sm_70` of "SM_70", "7.0" or "SM_90A", of a capability that a GPU or a torch has; else nothing."""
     match = _ARCHITECTURE.fullmatch(typed)
+    if not match:  # of most names; each row of a table asks for some
+        return ""
     built = (capability for build in torch_builds() for capability in build.sm)
     known = {*all_gpus().values(), *built, *table("gpus", tuple[str, ...], "architectures")}
-    return f"sm_{match['major']}{match['minor']}" if match and f"{match['major']}.{match['minor']}" in known else ""
+    return f"sm_{match['major']}{match['minor']}" if f"{match['major']}.{match['minor']}" in known else ""
 
 
 def _named(typed: str) -> str:
