@@ -29,34 +29,34 @@ from graphcrate.model.platform import DEFAULT, Platform
 REGISTRY_INSTEAD = 'or take a base from a registry: base.provider = "registry" in the recipe'
 _PRIORITIES = {"required": 0, "important": 1, "standard": 2, "optional": 3}  #: all others come after these
 _MOST_LINKED = 3  #: libraries to name for a package to compile with: what is linked to one of more says to which
+_NEEDED = tuple(f"\n{name}:" for name in ("Package", "Version", "Architecture", "Filename", "Size", "SHA256"))
 _THREADS = 8  #: small files from one server
 
 
 class Stanza(NamedTuple):
-    """A package in an archive's list."""
+    """A package in an archive's list, as its text: a suite lists 60,000, and a few hundred are looked at."""
 
-    fields: Mapping[str, str]
-    is_fix: bool = False  #: of the security archive's list
+    name: str
+    text: str  #: lines "Field: value", a line feed before each
+    is_fix: bool  #: of the security archive's list
 
-    @property
-    def name(self) -> str:
-        return self.fields["Package"]
+    def field(self, name: str) -> str:
+        """Return the first line of a field; empty where it is missing. Of two of one name the last counts."""
+        return _field(self.text, name)
 
     @property
     def version(self) -> str:
-        return self.fields["Version"]
+        return self.field("Version")
 
     @property
     def package(self) -> DebianPackage:
         """As a lock has it."""
-        name = PurePosixPath(self.fields["Filename"]).name
-        file = LockedFile(name=name, size=int(self.fields["Size"]), sha256=self.fields["SHA256"].lower())
+        path = self.field("Filename")
+        file = LockedFile(
+            name=PurePosixPath(path).name, size=int(self.field("Size")), sha256=self.field("SHA256").lower()
+        )
         return DebianPackage(
-            name=self.name,
-            version=self.version,
-            architecture=self.fields["Architecture"],
-            file=file,
-            path=self.fields["Filename"],
+            name=self.name, version=self.version, architecture=self.field("Architecture"), file=file, path=path
         )
 
 
@@ -106,12 +106,13 @@ class SuiteArchive:
         self._providers: dict[str, list[tuple[Stanza, str]]] = {}
         for suite_lists in filter(None, lists):
             for text in suite_lists.texts:
-                for stanza in parse(text):
-                    own = stanza._replace(is_fix=suite_lists is lists[-1])
-                    self._by_name.setdefault(stanza.name, []).append(own)
+                for stanza in parse(text, is_fix=suite_lists is lists[-1]):
+                    self._by_name.setdefault(stanza.name, []).append(stanza)
         for stanzas in self._by_name.values():
-            stanzas.sort(key=lambda stanza: version_key(stanza.version), reverse=True)
-            for name, constraint in _alternatives(stanzas[0].fields.get("Provides", "").replace(",", "|")):
+            if len(stanzas) > 1:
+                stanzas.sort(key=lambda stanza: version_key(stanza.version), reverse=True)
+            provided = stanzas[0].field("Provides")
+            for name, constraint in _alternatives(provided.replace(",", "|")) if provided else ():
                 version = constraint.removeprefix("=").strip()
                 self._providers.setdefault(name, []).append((stanzas[0], version))
 
@@ -159,7 +160,7 @@ class SuiteArchive:
         if stanza is None or not name.endswith("-dev"):
             return ()
         base = name.removesuffix("-dev")
-        clauses = map(_alternatives, stanza.fields.get("Depends", "").split(","))
+        clauses = map(_alternatives, stanza.field("Depends").split(","))
         exact = [
             depended
             for depended, constraint in (clause[0] for clause in clauses if clause)
@@ -175,7 +176,7 @@ class SuiteArchive:
     def source_of(self, name: str) -> str:
         """The source package that a listed package was built from; its own name where that is not said."""
         stanzas = self._by_name.get(name, ())
-        return (stanzas[0].fields.get("Source", "").split() or [name])[0] if stanzas else name
+        return (stanzas[0].field("Source").split() or [name])[0] if stanzas else name
 
     def resolve(self, names: Sequence[str]) -> tuple[DebianPackage, ...]:
         """These packages and the essential ones with all that they depend on, in the newest versions, sorted by name.
@@ -186,7 +187,7 @@ class SuiteArchive:
         """
         chosen: dict[str, Stanza] = {}
         newest = {name: stanzas[0] for name, stanzas in sorted(self._by_name.items())}
-        essential = [name for name, stanza in newest.items() if stanza.fields.get("Essential") == "yes"]
+        essential = [name for name, stanza in newest.items() if stanza.field("Essential") == "yes"]
         clauses = [("the recipe", name) for name in (*essential, *names)]
         while clauses:
             asking, clause = clauses.pop(0)
@@ -194,7 +195,7 @@ class SuiteArchive:
             if stanza.name not in chosen:
                 chosen[stanza.name] = stanza
                 for field in ("Pre-Depends", "Depends"):
-                    clauses += [(stanza.name, text) for text in stanza.fields.get(field, "").split(",") if text.strip()]
+                    clauses += [(stanza.name, text) for text in stanza.field(field).split(",") if text.strip()]
         return tuple(chosen[name].package for name in sorted(chosen))
 
     def _choose(self, asking: str, clause: str, chosen: Mapping[str, Stanza]) -> Stanza:
@@ -207,7 +208,7 @@ class SuiteArchive:
                 if not constraint or (version and fits(version, constraint))
             ]
             candidates += real or sorted(
-                virtual, key=lambda provider: (_PRIORITIES.get(provider.fields.get("Priority", ""), 9), provider.name)
+                virtual, key=lambda provider: (_PRIORITIES.get(provider.field("Priority"), 9), provider.name)
             )
         for stanza in candidates:
             if stanza.name in chosen:
@@ -310,12 +311,21 @@ class _Lists(NamedTuple):
     time: str  #: when they were signed, as the snapshot service writes it
 
 
-def parse(text: bytes) -> Iterator[Stanza]:
-    """The packages of a list ("Field: value", a blank line between stanzas)."""
-    for stanza in text.decode("utf-8", "replace").split("\n\n"):
-        fields = dict(re.findall(r"^(\S+): *(.*)$", stanza, re.MULTILINE))
-        if {"Package", "Version", "Architecture", "Filename", "Size", "SHA256"} <= fields.keys():
-            yield Stanza(fields)
+def parse(text: bytes, *, is_fix: bool = False) -> Iterator[Stanza]:
+    """Yield the packages of a list ("Field: value", a blank line between stanzas)."""
+    for lines in text.decode("utf-8", "replace").split("\n\n"):
+        fields = f"\n{lines}"
+        if all(field in fields for field in _NEEDED):
+            yield Stanza(_field(fields, "Package"), fields, is_fix)
+
+
+def _field(text: str, name: str) -> str:
+    before = text.rfind(f"\n{name}:")
+    if before < 0:
+        return ""
+    begin = before + len(name) + 2
+    end = text.find("\n", begin)
+    return text[begin : end if end >= 0 else None].lstrip(" ")
 
 
 def _alternatives(clause: str) -> list[tuple[str, str]]:
