@@ -274,8 +274,8 @@ def keys(
     output: Annotated[Path, typer.Option(help="Folder for cosign.key and cosign.pub.")] = Path(),
 ) -> None:
     """Make a pair of keys to sign with, in cosign's format. COSIGN_PASSWORD or the terminal gives the password."""
+    from graphcrate.attest.keys import PASSWORD, make_pair
     from graphcrate.host.sandbox.attach import ask_password
-    from graphcrate.publish.attest.keys import PASSWORD, make_pair
 
     if not output.is_dir():
         raise UsageError(f"there is no folder {output}", next_step=f"mkdir -p {for_shell(output)}")

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from graphcrate.attest import bundles, signing, statement
+from graphcrate.attest.keys import PrivateKey
+from graphcrate.attest.statement import Statement, Subject
 from graphcrate.checks import licences, system
 from graphcrate.checks.reading import read_image
 from graphcrate.host.context import Context
@@ -14,15 +17,13 @@ from graphcrate.oci import push, referrers, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.upload import UploadBlob
-from graphcrate.publish.attest import bundles, provenance, signing, statement
-from graphcrate.publish.attest.keys import PrivateKey
-from graphcrate.publish.attest.statement import Statement, Subject
+from graphcrate.publish import provenance
 from graphcrate.publish.policy import ImageEvidence
 
 
 def of(candidate: ImageEvidence, digest: str, ctx: Context) -> tuple[Statement, ...]:
     """Gather what is in the image, how it was made, that it ran, and what checks found. `digest`: of its manifest."""
-    from graphcrate.publish.attest import bill
+    from graphcrate.publish import bill
 
     report, lock = candidate.report, candidate.lock
     subject = Subject(name=report.name, tag=report.tag, digest=digest)

@@ -7,6 +7,7 @@ whom one lost an image to the other find that out and add what is missing.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from graphcrate.attest import keys, verify
 from graphcrate.model import codec
 from graphcrate.model.errors import (
     UNREADABLE,
@@ -21,7 +22,6 @@ from graphcrate.model.platform import Platform
 from graphcrate.oci import index, platform_index, push, spec
 from graphcrate.oci.platform_index import Index
 from graphcrate.oci.registry import Document, Repository
-from graphcrate.publish.attest import keys, verify
 from graphcrate.publish.verify import attached_to
 
 TRIES = 6  #: of setting a tag that others set at the same moment

@@ -8,6 +8,9 @@ import msgspec
 
 from graphcrate.artifacts import pull
 from graphcrate.artifacts.locate import find_image
+from graphcrate.attest import bundles, keys, signing, statement, verify
+from graphcrate.attest.statement import Statement
+from graphcrate.attest.verify import SignatureVerdict
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.request import BuildRequest, SuiteOptions
 from graphcrate.compat.variants.targets import MachineRequest
@@ -22,10 +25,7 @@ from graphcrate.model.words import joined
 from graphcrate.oci import access, push, reference, referrers, spec
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Document, Repository
-from graphcrate.publish import attestations
-from graphcrate.publish.attest import bundles, keys, names, provenance, signing, statement, verify
-from graphcrate.publish.attest.statement import Statement
-from graphcrate.publish.attest.verify import SignatureVerdict
+from graphcrate.publish import attestations, names, provenance
 
 MOST_BUNDLES = 1000  #: that are read of one image; one that is published to ten names has twenty
 #: how to build again, for `--rebuild`

@@ -21,7 +21,7 @@ from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.bases import debian, normalise
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.publish.attest.bill import parts
+from graphcrate.publish.bill import parts
 from tests import sources
 from tests.engines.workplace import until
 from tests.made import place

@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from graphcrate.publish.attest import keys
+from graphcrate.attest import keys
 from tests import ROOT
 from tests.engines.workplace import call, copy_project, finish, second_place
 

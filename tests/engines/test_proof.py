@@ -12,9 +12,9 @@ import subprocess
 
 import pytest
 
+from graphcrate.attest import bundles, keys, statement
 from graphcrate.host.context import Context
 from graphcrate.publish import policy, publication
-from graphcrate.publish.attest import bundles, keys, statement
 from tests.conftest import ROOT, program
 from tests.unit.publish.test_publishing import checks, folder
 

@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 
 import msgspec
 
+from graphcrate.attest.keys import PrivateKey
 from graphcrate.host.context import Context
 from graphcrate.host.progress import Progress
 from graphcrate.oci import credentials, push, spec
@@ -19,7 +20,6 @@ from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Document, Repository
 from graphcrate.oci.upload import UploadBlob
-from graphcrate.publish.attest.keys import PrivateKey
 from graphcrate.publish.destinations.destination import CPU_ONLY, EMULATED, converted
 from graphcrate.publish.destinations.parse import oras_location
 from graphcrate.publish.destinations.registry import Registry, Sent

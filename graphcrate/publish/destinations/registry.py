@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
+from graphcrate.attest import keys
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.model.words import is_loopback, listed
@@ -12,7 +13,6 @@ from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference, parse
 from graphcrate.oci.registry import Document, Repository
 from graphcrate.publish import attestations, shared_tag
-from graphcrate.publish.attest import keys
 from graphcrate.publish.destinations.destination import Destination, Published
 from graphcrate.publish.destinations.parse import registry_location, vpc_reference
 from graphcrate.publish.policy import ImageEvidence, PublishRequest, short_tag

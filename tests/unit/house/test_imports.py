@@ -11,7 +11,7 @@ PACKAGE = ROOT / "graphcrate"
 #: from the highest floor to the lowest; two rooms on one floor do not know of each other
 FLOORS = (
     {"cli"}, {"update"}, {"assembly", "publish"}, {"resolve", "engines", "pages"},
-    {"inputs", "checks", "smoke", "render"}, {"artifacts"}, {"oci", "compat"}, {"host"}, {"model"},
+    {"inputs", "checks", "smoke", "render"}, {"artifacts", "attest"}, {"oci", "compat"}, {"host"}, {"model"},
 )  # fmt: skip
 ROOMS = {room: floor for floor, rooms in enumerate(reversed(FLOORS), 1) for room in rooms}
 #: folders of a room, from the highest floor to the lowest; modules beside them are on no floor
@@ -43,7 +43,15 @@ PURE = {
         "oci.spec",
         "oci.tar",
     ),
-    *("publish.attest", "publish.destinations.parse", "publish.policy", "smoke.verdict"),
+    *(
+        "attest",
+        "publish.bill",
+        "publish.names",
+        "publish.provenance",
+        "publish.destinations.parse",
+        "publish.policy",
+        "smoke.verdict",
+    ),
     *("resolve.additions.conflict_words", "resolve.additions.stack_bounds"),
 }
 PURE_OF_UPKEEP = {
@@ -54,7 +62,7 @@ PURE_OF_UPKEEP = {
 #: modules of these packages that are not
 IMPURE = {
     *("model.codec", "compat.variants.catalog", "compat.variants.explain", "compat.variants.newer", "checks.audit.run"),
-    *("render.files", "render.jobs", "publish.attest.keys"),
+    *("render.files", "render.jobs", "attest.keys"),
 }
 #: runs inside an image, by the image's Python: no part of graphcrate while it works
 GUESTS = {

@@ -26,7 +26,7 @@ from graphcrate.inputs.wheels import project, sdist
 from graphcrate.model import codec, values
 from graphcrate.model.errors import IntegrityError, NetworkError, UsageError
 from graphcrate.model.lock import LockedCrate, LockedPackage, decode_lock, encode
-from graphcrate.publish.attest.bill import sbom
+from graphcrate.publish.bill import sbom
 from graphcrate.render import texts
 from graphcrate.resolve.sources import crates as house
 from graphcrate.resolve.sources.fetch import fetch

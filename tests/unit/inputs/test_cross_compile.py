@@ -23,7 +23,7 @@ from graphcrate.inputs.extensions.worker import seeded
 from graphcrate.model.errors import IntegrityError, ResolutionError, UsageError
 from graphcrate.model.lock import Cross, decode_lock, encode
 from graphcrate.model.platform import AMD64, ARM64
-from graphcrate.publish.attest import bill
+from graphcrate.publish import bill
 from graphcrate.resolve.additions.sdists import Sdists
 from graphcrate.resolve.stack.base import compiler_spec
 from graphcrate.resolve.stack.extensions import choose_compiler

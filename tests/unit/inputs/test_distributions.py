@@ -17,7 +17,7 @@ from graphcrate.inputs.bases import archive, contents, debian, mirrors, normalis
 from graphcrate.model.errors import IntegrityError, ResolutionError
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile, decode_lock
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.publish.attest import bill
+from graphcrate.publish import bill
 from graphcrate.resolve.sources.target import target_of
 from tests import ROOT
 from tests.made import RECIPES, place, refused

@@ -25,7 +25,7 @@ from graphcrate.inputs.extensions import libraries as orders
 from graphcrate.inputs.extensions import worker
 from graphcrate.model.errors import IntegrityError, LockedError, ResolutionError
 from graphcrate.model.lock import Added, decode_lock, encode
-from graphcrate.publish.attest.bill import sbom
+from graphcrate.publish.bill import sbom
 from graphcrate.resolve.additions import additions
 from tests.made import file_of, place, refused, sdist
 from tests.unit.compiled_plans import TOOLKITS, lock

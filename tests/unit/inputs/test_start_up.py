@@ -9,6 +9,7 @@ import pytest
 
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.assembly import proving, summary
+from graphcrate.attest import statement
 from graphcrate.checks.audit import names
 from graphcrate.checks.audit.packages import Packages
 from graphcrate.compat.facts import slim, start_up
@@ -19,7 +20,6 @@ from graphcrate.model.audit import Contents, InstalledDistribution
 from graphcrate.model.contract import Settings
 from graphcrate.model.plan import Slim
 from graphcrate.model.report import Beside, OwnTests, StartUp
-from graphcrate.publish.attest import statement
 from graphcrate.smoke import own
 from graphcrate.smoke import suites as smoke
 from tests.unit.smoke import test_gate

@@ -41,7 +41,7 @@ from graphcrate.model.recipe import BaseSpec
 from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import read_layout, write_layout
-from graphcrate.publish.attest.bill import _root
+from graphcrate.publish.bill import _root
 from graphcrate.render.steps import UV
 from graphcrate.resolve.sources.target import WheelTarget, target_of
 from sifsquash import sif

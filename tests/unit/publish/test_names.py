@@ -2,8 +2,9 @@
 
 import pytest
 
+from graphcrate.attest import statement
 from graphcrate.oci import reference
-from graphcrate.publish.attest import names, statement
+from graphcrate.publish import names
 from tests.unit.proof_lock import SUBJECT
 
 HERE = "registry.example/team/pyg"

@@ -12,12 +12,12 @@ import pytest
 
 from graphcrate.artifacts import convert, locate
 from graphcrate.assembly.pipeline import build_image
+from graphcrate.attest import keys
 from graphcrate.model.errors import GateError, RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import decode_lock, encode
 from graphcrate.model.report import BuildParameters, BuildReport, Fallback, SmokeReport
 from graphcrate.oci.registry import Repository
 from graphcrate.publish import policy, publication, verify
-from graphcrate.publish.attest import keys
 from graphcrate.publish.destinations import registry as registry_destination
 from sifsquash import sif
 from sifsquash.values import Compression

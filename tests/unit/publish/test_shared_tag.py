@@ -7,6 +7,7 @@ import pytest
 
 from graphcrate.artifacts import locate
 from graphcrate.assembly.pipeline import build_image
+from graphcrate.attest import keys
 from graphcrate.cli import options
 from graphcrate.host.net.http import Client
 from graphcrate.model.codec import decode as json_of
@@ -17,7 +18,6 @@ from graphcrate.model.report import SmokeReport
 from graphcrate.oci import index, platform_index, reference, spec
 from graphcrate.oci.registry import Repository
 from graphcrate.publish import policy, publication, shared_tag, verify
-from graphcrate.publish.attest import keys
 from tests import ROOT
 from tests.made import refused
 from tests.unit import small_layouts, tars

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from graphcrate.assembly.pipeline import build_image
+from graphcrate.attest import bundles, keys, signing, statement
+from graphcrate.attest.statement import Subject
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import BuildReport
 from graphcrate.oci import referrers, spec
-from graphcrate.publish import verify
-from graphcrate.publish.attest import bundles, keys, provenance, signing, statement
-from graphcrate.publish.attest.statement import Subject
+from graphcrate.publish import provenance, verify
 from tests.unit.publish.test_publishing import TAG, checks, ctx, folder, publish
 
 __all__ = ("ctx", "folder", "publish")  # fixtures

@@ -15,7 +15,7 @@ from graphcrate.compat.variants.request import BuildRequest, SourceOptions
 from graphcrate.inputs import repository
 from graphcrate.model.errors import IntegrityError, NetworkError, UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.publish.attest import bill
+from graphcrate.publish import bill
 from graphcrate.resolve.sources import pyg_lib
 from graphcrate.resolve.sources.fetch import fetch, missing_packages
 from graphcrate.resolve.stack.locks import request_digest

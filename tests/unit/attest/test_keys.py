@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, utils
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphcrate.attest import keys
 from graphcrate.model.errors import UsageError
-from graphcrate.publish.attest import keys
 from tests.made import refused
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "proof"

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import msgspec
 
 from graphcrate import __version__
+from graphcrate.attest.statement import OURS, Resource
 from graphcrate.model import codec
 from graphcrate.model.lock import Lock
 from graphcrate.model.report import BuildParameters
 from graphcrate.oci.image import rfc3339
-from graphcrate.publish.attest.statement import OURS, Resource
 
 BUILD_TYPE = f"{OURS}build:1"  #: docs/decisions/proof.md says what its parameters are
 BUILDER = f"{OURS}builder:"
@@ -33,7 +33,7 @@ def provenance(lock: Lock, asked: BuildParameters, engine: str, build_key: str) 
 
     There is no invocation id and no time but the lock's: the same lock gives the same image anywhere.
     """
-    from graphcrate.publish.attest import bill
+    from graphcrate.publish import bill
 
     lock_file = Resource(name=f"{lock.candidate}.lock.json", digest={"sha256": lock.sha256})
     parameters = {"created": rfc3339(lock.created), "candidate": lock.candidate, "buildKey": build_key}

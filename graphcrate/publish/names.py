@@ -7,11 +7,11 @@ signatures that fit. What is signed therefore has the names that the publisher g
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from graphcrate.attest.statement import Statement
 from graphcrate.model.errors import UsageError
 from graphcrate.model.words import joined
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
-from graphcrate.publish.attest.statement import Statement
 from graphcrate.publish.destinations.parse import vpc_reference
 
 

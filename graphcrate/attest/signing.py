@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from graphcrate.attest import keys, statement
+from graphcrate.attest.statement import Statement
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
-from graphcrate.publish.attest import keys, statement
-from graphcrate.publish.attest.statement import Statement
 
 CLAIM = "cosign container image signature"
 SIMPLE_SIGNING = "application/vnd.dev.cosign.simplesigning.v1+json"

@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphcrate.attest import bundles, keys, signing, statement, verify
+from graphcrate.attest.verify import SignatureStatus
 from graphcrate.oci import spec
-from graphcrate.publish.attest import bundles, keys, signing, statement, verify
-from graphcrate.publish.attest.verify import SignatureStatus
 from tests.unit import tars
 from tests.unit.proof_lock import DIGEST, SUBJECT
 

@@ -22,6 +22,7 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from graphcrate import __version__
+from graphcrate.attest.statement import Subject
 from graphcrate.checks.bundled import Bundled
 from graphcrate.checks.licences import PackageFacts
 from graphcrate.checks.system import SystemPackage
@@ -43,7 +44,6 @@ from graphcrate.model.lock import (
 from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.model.report import CutFile
 from graphcrate.oci import spec
-from graphcrate.publish.attest.statement import Subject
 
 IN_IMAGE = ComponentScope.REQUIRED  #: any other was used while the image was built, and left behind
 _PYTHON = ("pypi", "generic")  #: types of the package URLs of Python packages

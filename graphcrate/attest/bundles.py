@@ -11,11 +11,11 @@ import hashlib
 import msgspec
 from cryptography.hazmat.primitives import serialization
 
+from graphcrate.attest import keys, signing
+from graphcrate.attest.statement import Resource, Statement
 from graphcrate.model import codec
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
-from graphcrate.publish.attest import keys, signing
-from graphcrate.publish.attest.statement import Resource, Statement
 
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 FAMILY = "application/vnd.dev.sigstore.bundle"  #: how the types of all versions begin

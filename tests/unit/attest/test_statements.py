@@ -10,15 +10,16 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
+from graphcrate.attest import statement
+from graphcrate.attest.statement import Resource
 from graphcrate.checks import licences as facts
 from graphcrate.checks.bundled import Bundled
 from graphcrate.checks.licences import PackageFacts
 from graphcrate.checks.system import SystemPackage
 from graphcrate.model.lock import ImageToolkit, LockedFile, WheelToolkit, decode_lock
 from graphcrate.model.report import BuildParameters, SmokeReport
-from graphcrate.publish.attest import provenance, statement
-from graphcrate.publish.attest.bill import canonical, parts, sbom
-from graphcrate.publish.attest.statement import Resource
+from graphcrate.publish import provenance
+from graphcrate.publish.bill import canonical, parts, sbom
 from tests import ROOT
 from tests.made import bookworm, deb, wheel
 from tests.unit.proof_lock import COMPILATION, LOCK, ON_REGISTRY, PACKAGES, SUBJECT
