@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from graphcrate.compat.facts import allowances, build_environment, compilers, libraries, slim, suites
+from graphcrate.compat.facts import allowances, build_environment, compilers, facts, libraries, slim, suites
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.explain import explain, on_newer_base
 from graphcrate.compat.variants.rules import fallback_limits, models_named
@@ -81,17 +81,19 @@ def plan_lines(
     """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes."""
     aside = aside or Aside()
     lines = [f"plan for {title}"]
+    torch = lock.package("torch")
+    limits = fallback_limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
     for outcome in outcomes:
         if outcome.chosen:
             lines.append(f"  source {outcome.candidate}: chosen" + (f": {meaning}" if meaning else ""))
-            torch = lock.package("torch")
-            limits = fallback_limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
             lines += [f"    it {limit}" for limit in limits]
             lines += [f"    {aside.insist}"] if aside.insist else []
         else:
             fix = f" ({outcome.fix})" if outcome.fix else ""
             lines.append(f"  source {outcome.candidate}: skipped: {outcome.constraint}{fix}")
     lines += _base_lines(lock, upkeep or Upkeep())
+    if not limits and torch and (needed := facts.drivers_of(torch.version, lock.torch_cuda)):
+        lines.append(f"  driver    {needed}")
     for channel in dict.fromkeys(package.channel for package in lock.packages if not package.index):
         members = [package for package in lock.packages if package.channel is channel and not package.index]
         total = sum(package.file.size for package in members)

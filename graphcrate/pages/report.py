@@ -1,7 +1,7 @@
 """The report of an image, anybody's: what is in it, where it runs, how it was tested. Read here, drawn by templates."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -130,6 +130,7 @@ def read(ref: str, ctx: Context, output: Path = Path("dist")) -> Page:
     findings = own.contracts if own and own.contracts else ()
     findings = findings or contracts.judge(checked.view, Host(today=settings.today()), contracts.targets(checked.view))
     packages = list(_packages(own, looked, licences.of_image(checked.contents.texts, looked.audit.python or "3")))
+    gpus = _gpus(looked)
     return Page(
         name=f"{own.name}:{own.tag}" if own else _name(image),
         ref=own.image if own else ref,
@@ -142,8 +143,8 @@ def read(ref: str, ctx: Context, output: Path = Path("dist")) -> Page:
         layers=report.layers if report else (),
         boxes=_boxes(packages, 1000, 420),
         narrow=_boxes(packages, 360, 380),
-        gpus=_gpus(looked),
-        driver=_driver(own, looked),
+        gpus=gpus,
+        driver=_driver(own, looked, gpus),
         runtimes={name: [finding for finding in findings if name in finding.runtimes] for name in RUNTIMES},
         suites=[
             *(_suite(suite, own, image.path.parent) for suite in own.suites),
@@ -261,10 +262,11 @@ def _facts(own: BuildReport | None, looked: Look) -> dict[str, str]:
     }
 
 
-def _driver(own: BuildReport | None, looked: Look) -> str:
+def _driver(own: BuildReport | None, looked: Look, gpus: Iterable[Gpu]) -> str:
     match = re.search(r"\+cu(\d+)(\d)", looked.packages.get("torch", ("", 0))[0])
     cuda = own.torch_cuda if own else f"{match[1]}.{match[2]}" if match else ""
-    return facts.oldest_driver(cuda) if cuda and cuda != "cpu" else ""
+    oldest = facts.oldest_driver(cuda) if cuda and cuda != "cpu" else ""
+    return facts.drivers_of_each(oldest, [gpu.capability for gpu in gpus if gpu.status != "no"]) if oldest else ""
 
 
 def _gpus(looked: Look) -> list[Gpu]:

@@ -16,6 +16,7 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import DEFAULT, Platform, platform_named
 from graphcrate.model.recipe import Candidate
 from graphcrate.model.runtime import RuntimeName
+from graphcrate.model.words import listed
 from treeaudit.gpus import compiles_for as compiles_for
 from treeaudit.gpus import has_code as has_code
 
@@ -352,6 +353,31 @@ def drivers_from(oldest: str, gpus: Iterable[str]) -> str:
     """Word the drivers from `oldest` on for all of these GPUs: "525.60.13 or newer", "525.60.13 to R580"."""
     last = last_branch(gpus)
     return f"{oldest} to R{last}" if last else f"{oldest} or newer"
+
+
+def drivers_of_each(oldest: str, capabilities: Iterable[str]) -> str:
+    """Word the drivers for machines with GPUs of one of these capabilities: "525.60.13 or newer, to R580 for V100".
+
+    One model stands for each capability.
+    """
+    ends = {capability: last_branch([capability]) for capability in capabilities}
+    if len({*ends.values()}) < 2:
+        return drivers_from(oldest, ends)
+    words = [f"{oldest} or newer"]
+    for branch in dict.fromkeys(filter(None, ends.values())):
+        models = [models_by_capability().get(each, (each,))[0] for each, last in ends.items() if last == branch]
+        words.append(f"to R{branch} for {listed(models)}")
+    return ", ".join(words)
+
+
+def drivers_of(torch: str, cuda: str) -> str:
+    """Word the drivers that a torch runs with, named as in `torch_build`; empty for the CPU and where it is not known.
+
+    On GPUs that lists name and that it has machine code for.
+    """
+    oldest = oldest_driver(cuda)
+    runs = [capability for capability in models_by_capability() if torch_runs_on(torch, cuda, capability)]
+    return drivers_of_each(oldest, runs) if oldest else ""
 
 
 def own_driver(cuda: str) -> str:

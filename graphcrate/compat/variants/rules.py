@@ -454,7 +454,7 @@ def fallback_limits(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
 
     GPUs that its torch has no code for are named, as the table of GPUs has them.
     """
-    clauses = [*_driver_limits(torch_cuda, cuda)]
+    clauses = [*_driver_limits(torch_cuda, cuda, facts.drivers_of(torch, torch_cuda))]
     if torch_cuda != cuda and (models := _without_code(torch, torch_cuda)):
         clauses.append(f"has no code for {models_named(models)}")
     return tuple(clauses)
@@ -462,7 +462,8 @@ def fallback_limits(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
 
 def fallback_code(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
     """Return the clauses of `fallback_limits` without names of GPUs, for texts that outlive the table of GPUs."""
-    clauses, build = [*_driver_limits(torch_cuda, cuda)], facts.torch_build(torch, torch_cuda)
+    oldest, build = facts.oldest_driver(torch_cuda), facts.torch_build(torch, torch_cuda)
+    clauses = [*_driver_limits(torch_cuda, cuda, f"{oldest} or newer" if oldest else "")]
     if torch_cuda != cuda and build is not None and build.ptx is not None:
         code = listed([f"sm_{capability.replace('.', '')}" for capability in build.sm])
         ptx = listed([f"sm_{capability.replace('.', '')}" for capability in build.ptx])
@@ -471,11 +472,11 @@ def fallback_code(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
     return tuple(clauses)
 
 
-def _driver_limits(torch_cuda: str, cuda: str) -> Iterator[str]:
+def _driver_limits(torch_cuda: str, cuda: str, needed: str) -> Iterator[str]:
     if torch_cuda == cuda:
         return
-    if oldest := facts.oldest_driver(torch_cuda):
-        yield f"needs driver {oldest} or newer"
+    if needed:
+        yield f"needs driver {needed}"
     made, own = facts.own_driver(torch_cuda), facts.own_driver(cuda)
     if made and own and numbers(made) > numbers(own):
         yield f"needs driver {made} or newer for what CUDA {torch_cuda} makes as PTX (CUDA {cuda}: {own})"

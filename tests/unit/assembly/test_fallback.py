@@ -135,7 +135,7 @@ def test_fallback_limits_equal_those_of_the_rules(recipe, variant, candidate):
     assert set(said.no_code) == rejected
     oldest = facts.oldest_driver(variant.cuda)
     assert oldest == "450.80.02", "minor-version compatibility of CUDA 11"
-    assert f"needs driver {oldest} or newer" in said.limits
+    assert said.limits[0].startswith(f"needs driver {oldest} or newer, to R580 for ")
     verdicts = [rules.judge(bare, Target(gpus=("V100",), drivers=(driver,))) for driver in (oldest, "450.51")]
     assert [verdict.accepted for verdict in verdicts] == [True, False]
 

@@ -182,6 +182,16 @@ def test_oldest_driver_of_a_cuda_and_newest_cuda_of_a_driver():
     assert [facts.newest_cuda(driver) for driver in ("535.104.05", "300.1")] == ["12.2", ""]
 
 
+def test_drivers_are_worded_for_a_machine_with_all_gpus_and_for_machines_with_one_each():
+    assert facts.drivers_from("450.80.02", ["V100", "A100"]) == "450.80.02 to R580"
+    each = facts.drivers_of_each
+    assert each("450.80.02", ["6.0", "7.0", "8.0"]) == "450.80.02 or newer, to R580 for P100 and V100"
+    assert each("450.80.02", ["3.7", "7.0"]) == "450.80.02 or newer, to R470 for 3.7, to R580 for V100"
+    assert [each("1.2", kinds) for kinds in ([], ["8.0"], ["7.0"])] == ["1.2 or newer", "1.2 or newer", "1.2 to R580"]
+    assert facts.drivers_of("2.15.0", "13.2") == "580.65.06 or newer"
+    assert [facts.drivers_of("2.15.0", cuda) for cuda in ("cpu", "99.1")] == ["", ""]
+
+
 def test_torch_builds_of_other_platforms_are_measured_and_their_gpus_named():
     for platform in PLATFORMS[1:]:
         for build in facts.builds_for(platform):

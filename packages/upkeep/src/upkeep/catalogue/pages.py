@@ -99,6 +99,13 @@ class Item:
         return "" if self.variant.cuda == "cpu" else facts.oldest_driver(self.variant.cuda)
 
     @property
+    def drivers(self) -> str:
+        """The NVIDIA drivers from the oldest on, to the last branches for its GPUs."""
+        models = self.gpus if self.driver else {}
+        runs = dict.fromkeys(facts.compute_capability(model) for model, cell in models.items() if cell.runs)
+        return facts.drivers_of_each(self.driver, runs) if self.driver else ""
+
+    @property
     def words(self) -> str:
         """All that a search may ask for."""
         packages = [f"{package.name} {package.version}" for package in self.lock.packages] if self.lock else []
