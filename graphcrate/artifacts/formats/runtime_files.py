@@ -109,9 +109,15 @@ def environment_script(run: RunConfig) -> str:
 
 
 def run_script(run: RunConfig) -> str:
-    """Entry point and command; arguments take the command's place, as in other engines."""
+    """Entry point and command; arguments take the command's place, as in other engines.
+
+    What the image itself asks for begins in its working folder; what a user asks for, where the user is.
+    """
     entry, command = _started(run)
-    default = f"if [ $# -eq 0 ]; then\n    set -- {words(command)}\nfi\n" if command else ""
+    folder = (run.working_dir or "").strip("/") if run.entrypoint or run.cmd else ""
+    lines = [f"cd {words([f'/{folder}'])}"] if folder else []
+    lines += [f"set -- {words(command)}"] if command else []
+    default = "".join(["if [ $# -eq 0 ]; then\n", *(f"    {line}\n" for line in lines), "fi\n"]) if lines else ""
     before = f"{words(entry)} " if entry else ""
     return f'{_SH}{default}exec {before}"$@"\n'
 

@@ -430,12 +430,18 @@ def _def_file(draft: Draft, place: Place, words: Sequence[str], number: int) -> 
 
 
 def _runscript(draft: Draft, part: definition.DefinitionPart, first: int) -> None:
-    """Take a runscript of one command; its `"$@"` is what a runtime adds."""
+    """Take a runscript of one command, and of the folder that it begins in; its `"$@"` is what a runtime adds."""
     text = re.sub(r"\s*\"?\$[@*]\"?", "", part.text)
     parsed = [step for step in shell.commands(text, first, {}) if step.words[:1] not in (("echo",), ("set",))]
+    folder = ""
+    if len(parsed) == 2 and parsed[0].words[:1] == ("cd",) and parsed[1].before in ("\n", ";", "&&"):
+        folder = (*parsed[0].words, "")[1]
+    if folder.startswith("/") and not parsed[0].unknown and workdir(draft, folder, first).fate == "recipe":
+        parsed = parsed[1:]
     if len(parsed) == 1 and not parsed[0].unknown and not parsed[0].writes:
         words = parsed[0].words[1:] if parsed[0].words[0] == "exec" else parsed[0].words
         outcome = command(draft, words, part.line) if words else Outcome("stack", "what is asked for starts")
+        outcome = outcome._replace(what=f"workdir; {outcome.what}") if draft.workdir else outcome
     elif not parsed:
         outcome = Outcome("stack", "what is asked for starts")
     else:

@@ -65,7 +65,7 @@ class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         _about("Absolute path in the image → text file beside the recipe, or folder, without hidden files and dist."),
     ] = {}
     directories: Annotated[dict[str, str], _about("Folders of the image → permissions, such as 0755, 1777.")] = {}
-    workdir: Annotated[str, _about("The folder that programs start in.")] = ""
+    workdir: Annotated[str, _about("The folder that `command` starts in.")] = ""
     command: Annotated[tuple[str, ...], _about("What the image starts where nothing else is asked for.")] = ()
     labels: Annotated[dict[str, str], _about("Labels of the image.")] = {}
     smoke: Annotated[tuple[str, ...], _about("Shell commands that have to succeed inside the image, in /tmp.")] = ()

@@ -62,6 +62,19 @@ def test_run_script_starts_entrypoint_with_arguments_or_cmd(run, command, start)
     assert 'cd "/" && unset OLDPWD || exit 1' in lines
 
 
+@pytest.mark.parametrize(
+    ("run", "begins"),
+    [
+        ({"cmd": ("a",), "working_dir": "/opt/it's"}, "    cd '/opt/it'\"'\"'s'\n    set -- 'a'\n"),
+        ({"entrypoint": ("e",), "working_dir": "-x/"}, "    cd '/-x'\n"),
+        ({"cmd": ("a",), "working_dir": "/"}, "    set -- 'a'\n"),
+        ({"working_dir": "/opt"}, "    set -- '/bin/sh'\n"),  # a user's shell begins where the user is
+    ],
+)
+def test_command_of_an_image_begins_in_its_working_folder_and_a_users_where_the_user_is(run, begins):
+    assert f"if [ $# -eq 0 ]; then\n{begins}fi\nexec" in runtime_files.run_script(RunConfig(**run))
+
+
 def test_singularity_additions_are_its_files_and_links():
     labels = {"graphcrate.torch": "2.0.1"}
     seen = by_path(runtime_files.singularity_additions(config(cmd=("sh",), labels=labels), "Bootstrap: oci\n"))

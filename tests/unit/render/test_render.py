@@ -399,6 +399,14 @@ def test_rendered_own_files_come_last_with_their_folders(write):
     assert flat.index("/opt/mine") > flat.rindex("/examples" if "COPY" in flat else "Stage: final")
 
 
+def test_rendered_command_begins_in_the_working_folder():
+    known, begins = PLANS["debian"], {"working_folder": "/opt/a b", "command": ("python", "-m", "mine")}
+    steps = [msgspec.structs.replace(step, **begins) if isinstance(step, ConfigStep) else step for step in known.steps]
+    known = msgspec.structs.replace(known, steps=tuple(steps))
+    assert "    cd '/opt/a b'\n    exec python -m mine\n" in render.definition(known)
+    assert "WORKDIR /opt/a b\n" in render.dockerfile(known)
+
+
 def test_rendered_requirements_and_sources_list_all_packages():
     wheels, sources = render.requirements_text(PLANS["debian"]), render.sources_text(PLANS["debian"])
     listed = re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:(\w+)$", wheels + sources, re.MULTILINE)
