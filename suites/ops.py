@@ -8,6 +8,7 @@ The rows are `proof.operators`. Runs on the CPU and on every GPU. Says what it f
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import itertools
 import re
@@ -20,20 +21,26 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # `python -P` and PYTHONSAFEPATH leave it out
 
 from proof import stack
+from proof.choices import CHOICES
 from proof.operators import BANDS as BANDS  # what the page on suites has
-from proof.operators import OPERATORS, Wrong, compare
+from proof.operators import OPERATORS, Wrong, compare, wanted_by_pyg
+from proof.samples import SAMPLES
 from proof.verdict import Fault, Layer, Proof, blame, exit_with, prove
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from types import ModuleType
 
     import torch as torch_types
 
-NEIGHBOURS = 4
 CLIQUES, CLIQUE, STRIDE = 4, 9, 7  #: the last has no divisor in common with the number of nodes
 #: what torch_sparse says without METIS, and PyG where neither it nor pyg_lib is there
 NO_METIS = re.compile("Not compiled with METIS|requires (either 'pyg-lib' or )?'torch-sparse'")
+#: what PyG does by a library, or by the one that took its place
+LOST = {
+    "torch_cluster": "kNN, radius, FPS, nearest, graclus, voxel_grid and random walks",
+    "torch_spline_conv": "SplineConv",
+}
 #: the names under which the extensions register their operators
 NAMESPACES = {"pyg_lib": "pyg", **{name: name for name in stack.EXTENSIONS if name != "pyg_lib"}}
 #: switches of torch_geometric.typing, as far as a version has them
@@ -55,6 +62,16 @@ class Findings:
             text, layer = f"{type(what).__name__}: {what}", blame(what, layer)
         text = " ".join(text.split())[:300]
         self.wrong.append({"operator": operator, "where": where, "what": text, "layer": layer.value})
+
+    @contextlib.contextmanager
+    def noting(self, operator: str, where: str) -> Iterator[None]:
+        """Note what is raised, but for what sticks to the process: every later operator would be blamed."""
+        try:
+            yield
+        except Exception as error:
+            if "CUDA error" in str(error):
+                raise
+            self.note(operator, where, error)
 
     def reason(self) -> str:
         """All that is wrong, as a sentence."""
@@ -135,7 +152,7 @@ def check_device(
     for name in (*there, *(("PyG",) if with_pyg else ())):
         proof.enter(f"checking {name} on {device}", Layer.PYG if name == "PyG" else Layer.EXTENSION)
         before, random = len(findings.wrong), torch.Generator().manual_seed(seed)
-        try:
+        with findings.noting(f"{name}.{'typing' if name == 'PyG' else 'operators'}", f"on {device}"):
             if name == "PyG":
                 for extension in switched_off(importlib.import_module("torch_geometric.typing"), there):
                     raise Wrong(f"{extension} is installed and PyG has switched it off")
@@ -143,11 +160,8 @@ def check_device(
                 check_build(torch, name)
             check(torch, device, name, random, findings)
             if name == "PyG" and device.type == "cpu":
+                lacking(proof)
                 clusters(torch, findings, proof)
-        except Exception as error:
-            if "CUDA error" in str(error):
-                raise  # it sticks to the process: every later operator would be blamed
-            findings.note(f"{name}.{'typing' if name == 'PyG' else 'operators'}", f"on {device}", error)
         for each in findings.wrong[before:]:
             proof.say(f"  {each['operator']} ({each['where']}): {each['what']}")
         proof.say(f"{name} on {device}: {'wrong' if len(findings.wrong) > before else 'all right'}")
@@ -169,39 +183,27 @@ def check(
     torch: ModuleType, device: torch_types.device, name: str, random: torch_types.Generator, findings: Findings
 ) -> None:
     """Check the operators of one extension. A wrong one is in `findings`, and does not hide the next."""
-    if name == "torch_cluster":
-        findings.checked.append(f"torch_cluster.knn on {device}")
-        nearest(torch, device, random)
-        return
-    for operator in OPERATORS[name](torch, device):
+    for operator in OPERATORS[name](torch, device) if name in OPERATORS else ():
         for kind in operator.kinds:
             findings.checked.append(f"{operator.name}, {kind} on {device}")
-            try:
+            with findings.noting(operator.name, f"{kind} on {device}"):
                 error = compare(torch, device, operator, kind, random)
-            except Exception as error:
-                if "CUDA error" in str(error):
-                    raise  # it sticks to the process: every later operator would be blamed
-                findings.note(operator.name, f"{kind} on {device}", error)
-            else:
                 findings.largest[kind] = max(findings.largest.get(kind, 0.0), float(f"{error:.2g}"))
+    for rows in (CHOICES, SAMPLES):
+        for choice in rows[name](torch, random) if name in rows else ():
+            if device.type == "cpu" or choice.cuda:
+                findings.checked.append(f"{choice.name} on {device}")
+                with findings.noting(choice.name, f"on {device}"):
+                    choice.check(device)
 
 
-def nearest(torch: ModuleType, device: torch_types.device, random: torch_types.Generator) -> None:
-    """torch_cluster's neighbours against all distances at once; it has no gradient. Raises Wrong."""
-    library = importlib.import_module("torch_cluster")
-    points, others = (torch.rand(count, 3, generator=random, dtype=torch.float64) for count in (50, 20))
-    for kind, rounding in (("float64", 1e-9), ("float32", 1e-4)):
-        dtype = getattr(torch, kind)
-        pairs = library.knn(points.to(device, dtype), others.to(device, dtype), NEIGHBOURS).cpu()
-        distances = torch.cdist(others, points)
-        if sorted(pairs[0].tolist()) != sorted(list(range(len(others))) * NEIGHBOURS):
-            raise Wrong(f"torch_cluster.knn gives {pairs.size(1)} pairs, not {NEIGHBOURS} of each of {len(others)}")
-        for number, row in enumerate(distances):
-            found = pairs[1][pairs[0] == number]
-            due = row.topk(NEIGHBOURS, largest=False).values
-            off = float((row[found].sort().values - due).abs().max())
-            if len(set(found.tolist())) < NEIGHBOURS or not off <= rounding:
-                raise Wrong(f"torch_cluster.knn in {kind}: neighbours of point {number} are not the nearest")
+def lacking(proof: Proof) -> None:
+    """Note what PyG cannot do without a library that is not installed."""
+    for library, what in LOST.items():
+        wanted, is_there = wanted_by_pyg(library)
+        if not is_there:
+            proof.metrics.setdefault("without", []).append(f"{what} ({wanted})")
+            proof.say(f"without {wanted}: PyG has no {what}")
 
 
 def clusters(torch: ModuleType, findings: Findings, proof: Proof) -> None:
@@ -225,7 +227,7 @@ def clusters(torch: ModuleType, findings: Findings, proof: Proof) -> None:
             raise
         if source := brings_metis():
             raise Wrong(f"ClusterData finds no METIS, which {source} should bring: {error}") from error
-        proof.metrics["without"] = ["METIS"]
+        proof.metrics.setdefault("without", []).append("METIS")
         proof.say("without METIS: ClusterData is not there")
         return
     findings.checked.append("PyG.ClusterData on cpu")

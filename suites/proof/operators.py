@@ -1,11 +1,12 @@
 """Operators of PyG's extensions that have a gradient, as rows: how each is called, and what plain PyTorch gives.
 
-`compare` holds the result and the gradient of a row against its reference.
+`compare` holds the result and the gradient of a row against its reference. Operators that choose are `proof.choices`.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ class Wrong(Exception):  # noqa: N818  it is what the operator is
 class Operator:
     """One operator: `call(*floats)` on the device and `reference(*floats)` in float64 on the CPU give the same tensor.
 
-    `sizes`: of the numbers that are drawn. `slack` widens the band on a GPU.
+    `sizes`: of the numbers that are drawn. `slack` widens the band on a GPU. `slopes`: whether it has a gradient.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Operator:
     sizes: Sequence[Sequence[int]]
     kinds: Sequence[str] = ("float64", "float32")
     slack: float = 1.0
+    slopes: bool = True
 
 
 def compare(
@@ -54,12 +56,12 @@ def compare(
 ) -> float:
     """The larger error of result and gradients, as a share. Raises Wrong beyond the band."""
     drawn = [torch.randn(*size, generator=random, dtype=torch.float64) for size in operator.sizes]
-    inputs = [each.to(device, getattr(torch, kind)).requires_grad_() for each in drawn]
+    inputs = [each.to(device, getattr(torch, kind)).requires_grad_(operator.slopes) for each in drawn]
     # the very numbers that the operator gets: the rounding of the input is no difference
-    exact = [each.detach().cpu().double().requires_grad_() for each in inputs]
+    exact = [each.detach().cpu().double().requires_grad_(operator.slopes) for each in inputs]
     got, want = operator.call(*inputs), operator.reference(*exact)
     pairs = [("the result", got, want)]
-    if got.shape == want.shape:
+    if operator.slopes and got.shape == want.shape:
         if not got.requires_grad:
             raise Wrong(f"the result of {operator.name} has no gradient")
         direction = torch.randn(*want.shape, generator=random, dtype=torch.float64)
@@ -160,30 +162,129 @@ def torch_scatter(torch: ModuleType, device: torch_types.device) -> Iterator[Ope
 # Sparse matrices
 
 
-def edges(torch: ModuleType) -> tuple[Tensor, Tensor]:
+def edges(torch: ModuleType, rows: int = ROWS, columns: int = GROUPS) -> tuple[Tensor, Tensor]:
     """Rows and columns of a matrix, in order; some rows are empty."""
-    there = (torch.arange(ROWS).view(-1, 1) * 5 + torch.arange(GROUPS) * 3) % 11 < 3
+    there = (torch.arange(rows).view(-1, 1) * 5 + torch.arange(columns) * 3) % 11 < 3
     row, col = there.nonzero().t()
     return row.contiguous(), col.contiguous()
 
 
+class Matrix:
+    """A sparse matrix with given places: of torch_sparse on the device, and whole for the reference."""
+
+    def __init__(self, torch: ModuleType, device: torch_types.device) -> None:
+        self.library = importlib.import_module("torch_sparse")
+        self.row, self.col = edges(torch)
+        self.here = torch.stack([self.row, self.col]).to(device)
+        self.there = torch.zeros(ROWS, GROUPS, dtype=torch.bool)
+        self.there[self.row, self.col] = True
+
+    def sparse(self, values: Tensor) -> Any:  # noqa: ANN401  a SparseTensor
+        """As torch_sparse has it."""
+        row, col = self.here
+        return self.library.SparseTensor(row=row, col=col, value=values, sparse_sizes=(ROWS, GROUPS), is_sorted=True)
+
+    def dense(self, values: Tensor) -> Tensor:
+        """With its zeros."""
+        return values.new_zeros(ROWS, GROUPS).index_put((self.row, self.col), values)
+
+    def filled(self, found: tuple[Tensor, Tensor], rows: int, columns: int) -> Tensor:
+        """With its zeros, from the places and values that an operator gives."""
+        (row, col), values = found
+        return values.new_zeros(rows, columns).index_put((row, col), values, accumulate=True)
+
+
 def torch_sparse(torch: ModuleType, device: torch_types.device) -> Iterator[Operator]:
-    """The product of a sparse and a dense matrix."""
-    library = importlib.import_module("torch_sparse")
-    row, col = edges(torch)
-    row_here, col_here = row.to(device), col.to(device)
-
-    def matrix(values: Tensor) -> Any:  # noqa: ANN401  a SparseTensor
-        return library.SparseTensor(
-            row=row_here, col=col_here, value=values, sparse_sizes=(ROWS, GROUPS), is_sorted=True
+    """Products of a sparse matrix by each reduction, and what gives another matrix."""
+    one = Matrix(torch, device)
+    count = len(one.row)
+    for how in REDUCTIONS:
+        entries = reduced(torch, one.there, how)
+        yield Operator(
+            f"torch_sparse.spmm_{how}",
+            lambda values, other, how=how: one.library.matmul(one.sparse(values), other, how),
+            lambda values, other, entries=entries: entries(one.dense(values).unsqueeze(-1) * other),
+            [(count,), (GROUPS, WIDTH)],
         )
-
+        yield Operator(
+            f"torch_sparse.{how}",
+            lambda values, how=how: getattr(one.library, how)(one.sparse(values), dim=1).view(-1, 1),
+            lambda values, entries=entries: entries(one.dense(values).unsqueeze(-1)),
+            [(count,)],
+        )
     yield Operator(
-        "torch_sparse.matmul",
-        lambda values, other: library.matmul(matrix(values), other, "sum"),
-        lambda values, other: values.new_zeros(ROWS, GROUPS).index_put((row, col), values) @ other,
-        [(len(row),), (GROUPS, WIDTH)],
+        "torch_sparse.spmm",
+        lambda values, other: one.library.spmm(one.here, values, ROWS, GROUPS, other),
+        lambda values, other: one.dense(values) @ other,
+        [(count,), (GROUPS, WIDTH)],
     )
+    yield Operator(
+        "torch_sparse.spspmm",
+        lambda first, second: one.library.matmul(one.sparse(first), one.sparse(second).t()).to_dense(),
+        lambda first, second: one.dense(first) @ one.dense(second).t(),
+        [(count,)] * 2,
+        slack=TF32,
+        slopes=False,  # torch_sparse has none
+    )
+    for name, (call, reference) in {**_other_places(torch, one), **_diagonals(torch, one)}.items():
+        yield Operator(f"torch_sparse.{name}", call, reference, [(count,)])
+
+
+def _other_places(torch: ModuleType, one: Matrix) -> dict[str, tuple[Callable[[Tensor], Any], Callable[[Tensor], Any]]]:
+    """Operators that put the values of a matrix into other places: the call, and its reference."""
+    library, row, col = one.library, *one.here
+    return {
+        "t": (lambda values: one.sparse(values).t().to_dense(), lambda values: one.dense(values).t()),
+        "transpose": (
+            lambda values: one.filled(library.transpose(one.here, values, ROWS, GROUPS), GROUPS, ROWS),
+            lambda values: one.dense(values).t(),
+        ),
+        "coalesce": (
+            lambda values: one.filled(
+                library.coalesce(one.here.repeat(1, 2), torch.cat([values, values]), ROWS, GROUPS), ROWS, GROUPS
+            ),
+            lambda values: 2 * one.dense(values),
+        ),
+        "cat": (
+            lambda values: library.cat([one.sparse(values), one.sparse(values)], dim=0).to_dense(),
+            lambda values: one.dense(values).repeat(2, 1),
+        ),
+        "masked_select_nnz": (
+            lambda values: library.masked_select_nnz(one.sparse(values), row > col, layout="coo").to_dense(),
+            lambda values: one.dense(values).tril(-1),
+        ),
+        "index_select": (
+            lambda values: library.index_select(one.sparse(values), 0, row[::9]).to_dense(),
+            lambda values: one.dense(values)[one.row[::9]],
+        ),
+    }
+
+
+def _diagonals(torch: ModuleType, one: Matrix) -> dict[str, tuple[Callable[[Tensor], Any], Callable[[Tensor], Any]]]:
+    """Operators that change values or the diagonal: the call, and its reference."""
+    library, places = one.library, (torch.arange(GROUPS), torch.arange(GROUPS))
+
+    def diagonal(values: Tensor, value: float) -> Tensor:
+        return one.dense(values).index_put(places, values.new_full((GROUPS,), value))
+
+    return {
+        "mul": (
+            lambda values: library.mul(one.sparse(values), values.new_full((ROWS, 1), 3.0)).to_dense(),
+            lambda values: 3 * one.dense(values),
+        ),
+        "fill_diag": (
+            lambda values: library.fill_diag(one.sparse(values), 2.0).to_dense(),
+            lambda values: diagonal(values, 2.0),
+        ),
+        "set_diag": (
+            lambda values: library.set_diag(one.sparse(values)).to_dense(),
+            lambda values: diagonal(values, 1.0),
+        ),
+        "remove_diag": (
+            lambda values: library.remove_diag(one.sparse(values)).to_dense(),
+            lambda values: diagonal(values, 0.0),
+        ),
+    }
 
 
 # Splines
@@ -226,11 +327,14 @@ def torch_spline_conv(torch: ModuleType, device: torch_types.device) -> Iterator
 
 
 def pyg_lib(torch: ModuleType, device: torch_types.device) -> Iterator[Operator]:
-    """The product by segments of pyg_lib."""
+    """Products, softmax and splines of pyg_lib, as far as the installed release has them."""
     library = importlib.import_module("pyg_lib").ops
     offsets = torch.tensor(BOUNDS, device=device)
     parts = list(zip(BOUNDS, BOUNDS[1:]))
     kinds = ("float32",) if device.type == "cuda" else ("float64", "float32")
+
+    def pieces(source: Tensor) -> list[Tensor]:
+        return [source[low:high] for low, high in parts if high > low]
 
     yield Operator(
         "pyg_lib.segment_matmul",
@@ -240,10 +344,33 @@ def pyg_lib(torch: ModuleType, device: torch_types.device) -> Iterator[Operator]
         kinds,
         slack=TF32,
     )
+    yield Operator(
+        "pyg_lib.grouped_matmul",
+        lambda source, weight: torch.cat(library.grouped_matmul(pieces(source), [*weight])),
+        lambda source, weight: torch.cat([one @ each for one, each in zip(pieces(source), weight)]),
+        [(ROWS, WIDTH), (len(parts) - 1, WIDTH, OUT)],
+        kinds,
+        slack=TF32,
+    )
+    if hasattr(library, "softmax_csr") and device.type == "cpu":  # no release has it for GPUs
+        yield Operator(
+            "pyg_lib.softmax_csr",
+            lambda source: library.softmax_csr(source, offsets, 0),
+            lambda source: torch.cat([each.softmax(0) for each in pieces(source)]),
+            [(ROWS, WIDTH)],
+        )
+    if hasattr(library, "spline_basis"):
+
+        def spline(x: Tensor, edges: Tensor, pseudo: Tensor, weight: Tensor, sizes: Tensor, opened: Tensor) -> Tensor:
+            basis, places = library.spline_basis(pseudo, sizes, opened, 1)
+            messages = library.spline_weighting(x[edges[1]], weight, basis, places)
+            return x.new_zeros(GROUPS, messages.size(1)).index_add(0, edges[0], messages)
+
+        yield _splines(torch, "pyg_lib.spline_weighting", spline)
 
 
 def message_passing(torch: ModuleType, device: torch_types.device) -> Iterator[Operator]:
-    """A convolution of PyG's: the mean of the neighbours, by way of whichever extension it uses."""
+    """Convolutions of PyG's, by way of whichever extension it uses: the mean of the neighbours, and splines."""
     layers = importlib.import_module("torch_geometric.nn")
     row, col = edges(torch)
     square = row < GROUPS
@@ -259,6 +386,22 @@ def message_passing(torch: ModuleType, device: torch_types.device) -> Iterator[O
     yield Operator(
         "PyG.SAGEConv", lambda x: layer(x, pairs.to(device)), reference, [(GROUPS, WIDTH)], ("float32",), slack=TF32
     )
+    if wanted_by_pyg("torch_spline_conv")[1]:
+        splines = layers.SplineConv(WIDTH, 3, dim=1, kernel_size=OUT, aggr="add", root_weight=False, bias=False)
+
+        def spline(x: Tensor, edges: Tensor, pseudo: Tensor, weight: Tensor, *_: Tensor) -> Tensor:
+            del splines.weight  # a Parameter, whose place the given weights take
+            splines.weight = weight
+            return splines.to(x.device)(x, edges.flip(0), pseudo)
+
+        yield _splines(torch, "PyG.SplineConv", spline)
+
+
+def wanted_by_pyg(library: str) -> tuple[str, bool]:
+    """The library by which this PyG does what `library` did in older ones, and whether it is installed."""
+    typing = importlib.import_module("torch_geometric.typing")
+    wanted = "pyg_lib" if hasattr(typing, "WITH_KNN") else library
+    return wanted, importlib.util.find_spec(wanted) is not None
 
 
 #: library → its rows
