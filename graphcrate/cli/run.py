@@ -1,5 +1,6 @@
 """The command `run`: its options stand before the program, whose own are not looked at. `cli` registers it."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import typer.core
 
 from graphcrate.cli import options
 from graphcrate.cli.options import here, named, users_config
+from graphcrate.model.command import for_shell
 from graphcrate.model.errors import UsageError
 from graphcrate.model.words import printable
 
@@ -34,10 +36,25 @@ Workdir = Annotated[str, typer.Option(help="Folder of the image to start in; els
 CacheDir = Annotated[
     Path | None, typer.Option(help="Folder for what programs download (HF_HOME, TORCH_HOME, …); outlives the run.")
 ]
+Jupyter = Annotated[
+    int | None,
+    typer.Option(
+        help="Start JupyterLab and print its address; the first free port from 8888 on.",
+        metavar="[PORT]",
+        min=0,
+        max=65535,
+    ),
+]
+Watched = Annotated[
+    list[Path] | None, typer.Option(help="Run it again whenever this file or folder changes; again for more.")
+]
 Runner = Annotated[
     Literal["auto", "embedded", "docker", "podman", "apptainer", "singularity"],
     typer.Option(help="What runs it; auto: by what REF is."),
 ]
+
+
+_JUPYTER, _ANY_PORT = "--jupyter", 0
 
 
 class BeforeProgram(typer.core.TyperCommand):
@@ -50,6 +67,9 @@ class BeforeProgram(typer.core.TyperCommand):
         at, refs = 0, 0
         while at < len(args) and args[at] != "--":
             word = args[at]
+            if word == _JUPYTER and not "".join(args[at + 1 : at + 2]).isdecimal():
+                args = [*args[:at], f"{_JUPYTER}={_ANY_PORT}", *args[at + 1 :]]
+                word = args[at]
             if word.startswith("-") and len(word) > 1:
                 name, equals, _ = word.partition("=")
                 _refuse_foreign(word, name in takes)
@@ -82,6 +102,8 @@ def run(
     mount: Mount = None,
     workdir: Workdir = "",
     cache_dir: CacheDir = None,
+    jupyter: Jupyter = None,
+    watch: Watched = None,
     network: Annotated[bool, typer.Option(help="Let it use this machine's network, as other runtimes do.")] = True,
     runner: Runner = "auto",
     target: Annotated[
@@ -102,8 +124,13 @@ def run(
         from graphcrate.compat.variants.targets import MachineRequest
 
         configured += explain.find_target(ctx, MachineRequest(target=target or own.target)).mounts
+    if jupyter is not None and (program or not network):
+        raise UsageError(
+            "--jupyter starts JupyterLab, which needs the network, and no other program",
+            next_step="leave the program and --no-network out, or --jupyter",
+        )
     request = RunRequest(
-        program=program or (),
+        program=_notebook(jupyter) if jupyter is not None else program or (),
         env=env or (),
         env_files=env_file or (),
         mounts=mount or (),
@@ -111,6 +138,15 @@ def run(
         workdir=workdir,
         cache=cache_dir,
         network=network,
+        watched=watch or (),
     )
     source = replace(locate(named(ref, output, platform), output), platform=options.platform_of(platform))
     sys.exit(artifact.run(source, runner, request, ctx))
+
+
+def _notebook(port: int) -> tuple[str, ...]:
+    from graphcrate.engines.embedded.run import SHELL
+    from graphcrate.host.sandbox import attach
+    from graphcrate.render import jobs
+
+    return (*SHELL, "-c", jobs.notebook(str(attach.free_port(port)), for_shell(os.uname().nodename)))

@@ -25,6 +25,13 @@ IsMatrix = Annotated[
 Rerun = Annotated[
     bool, typer.Option("--rerun", help="Run also what the image passed on such a node before; cells of a matrix too.")
 ]
+_DEFAULT_CORES = (
+    "the cores of partition {} are not known: the job gets Slurm's default, often one; --cpus N asks for N for each GPU"
+)
+Mount = Annotated[
+    list[str] | None, typer.Option("--mount", help="SOURCE:TARGET, for data; PAI: id of a dataset and its path.")
+]
+Notebook = Annotated[bool, typer.Option("--jupyter", help="Slurm: start JupyterLab; the job's output has its address.")]
 OnePartition = Annotated[
     str,
     typer.Option(help="Slurm: partition; else the only one of --target. Its cores for each GPU come from targets/."),
@@ -109,6 +116,7 @@ def job(
     ],
     runtime: Annotated[str, typer.Option(help=f"{either(JOBS)}.")],
     command: Annotated[str, typer.Option(help="What is run, as a shell has it; else the image's own program.")] = "",
+    jupyter: Notebook = False,
     name: Annotated[str, typer.Option(help="The job's name; else the image's.")] = "",
     partition: OnePartition = "",
     target: Target = "",
@@ -118,9 +126,7 @@ def job(
     cpus: Annotated[int, typer.Option(help="Slurm: cores for each GPU.")] = 0,
     time: Annotated[str, typer.Option(help="Slurm: time limit.")] = "",
     account: Account = "",
-    mount: Annotated[
-        list[str] | None, typer.Option("--mount", help="SOURCE:TARGET, for data; PAI: id of a dataset and its path.")
-    ] = None,
+    mount: Mount = None,
     instance: Annotated[str, typer.Option(help="PAI: type of the nodes; known for 1 and 4 GPUs.")] = "",
     driver: Annotated[str, typer.Option(help="PAI: NVIDIA driver, such as 535.54.03.")] = "",
     workspace: Annotated[str, typer.Option(help="PAI: id of the workspace.")] = "",
@@ -135,6 +141,8 @@ def job(
     ctx = here()
     output = options.place_of(ref, output, platform)
     where, ref = jobs.read_runtime(runtime), named(ref, output, platform)
+    if jupyter:
+        command = _notebook(where, is_alone=not command and nodes == 1 and not per_gpu)
     job_ = jobs.Job(
         runtime=where,
         name=name or jobs.job_name(ref),
@@ -157,9 +165,19 @@ def job(
     elif target:
         job_ = jobs.on_fabric(job_, explain.find_target(ctx, MachineRequest(target=target)).fabric)
     if JOBS[where].is_slurm and not job_.cpus:
-        what = f"the cores of partition {partition or '(none named)'} are not known"
-        ctx.progress.note(f"{what}: the job gets Slurm's default, often one; --cpus N asks for N for each GPU")
+        ctx.progress.note(_DEFAULT_CORES.format(partition or "(none named)"))
     sys.stdout.write(jobs.text(job_))
+
+
+def _notebook(where: str, *, is_alone: bool) -> str:
+    from graphcrate.render import jobs
+
+    if not is_alone or not JOBS[where].is_slurm:
+        raise UsageError(
+            "--jupyter is a job of Slurm's on one node, without a command of its own",
+            next_step="--jupyter --runtime singularity, or pyxis",
+        )
+    return jobs.notebook()
 
 
 def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matrix: bool, nodes: int) -> None:

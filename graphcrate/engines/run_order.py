@@ -5,15 +5,16 @@ Rows say which variables pass. A program gets nothing of the host that is not na
 
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.host.disk.watching import Watch
 from graphcrate.host.sandbox import given
-from graphcrate.host.sandbox.sandbox import Bind, Exec
+from graphcrate.host.sandbox.sandbox import Bind, Exec, Inside
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.model.errors import UsageError
 from graphcrate.model.words import joined, printable
@@ -24,6 +25,7 @@ CACHE = "/cache"  #: that of --cache-dir, inside
 _KERNELS = ("/proc", "/sys", "/dev")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _MOST_NAMED = 6
+INTERRUPTED = 130  #: exit code after SIGINT
 
 
 class Passed(NamedTuple):
@@ -43,12 +45,17 @@ PASSED = (
     Passed(("SLURM_*", "PMI*"), "the job", paths=False),
     Passed(("WANDB_*", "HF_*"), "services and their logins"),
 )
-#: what else programs of images read: it is named where it is set and does not pass
+#: what else programs of images read: it is named where it is set and does not pass, as is what a program's files name
 MEANT = (
     *("CUDA_*", "CUBLAS_*", "CUDNN_*", "TORCH*", "PYTORCH_*", "TRITON_*", "PYTHON*", "PYG_*", "DGL*", "OGB_*", "GLT_*"),
     *("TF_*", "XLA_*", "JAX_*", "TRANSFORMERS_*", "TOKENIZERS_*", "MLFLOW_*", "COMET_*", "NEPTUNE_*", "RAY_*"),
     *("OMPI_*", "I_MPI_*", "FI_*", "AWS_*", "DATA*", "*SEED", "*_TOKEN", "*_API_KEY", "LD_PRELOAD", "*_proxy"),
 )
+#: what a program names and every image has, or the sandbox
+_EVERYWHERE = ("HOME", "PATH", "PWD", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TZ", "TMPDIR", "HOSTNAME", "_")
+#: a variable's name in code: between quotes, or behind `$`
+_IN_CODE = re.compile(r"""(?:["']|\$\{?)([A-Za-z_][A-Za-z0-9_]*)""", re.ASCII)
+_MOST_CODE = 1 << 20  #: bytes of a program's file that are looked at
 #: variable → its folder below that of --cache-dir
 CACHES = {
     "XDG_CACHE_HOME": "",
@@ -99,6 +106,7 @@ class RunRequest:
     workdir: str = ""
     cache: Path | None = None
     network: bool = True
+    watched: Sequence[Path] = ()  #: run it again whenever one of these changes
 
 
 def foreign(option: str) -> str:
@@ -124,7 +132,7 @@ def make_order(request: RunRequest, ctx: Context, image: Exec, *, gpu: bool) -> 
     work = () if any(bind.target == WORK for bind in mounts) else (Bind(folder, WORK, read_only=False),)
     _look_at([(bind, bind in work) for bind in (*work, *mounts)], ctx)
     targets = [WORK, *(bind.target for bind in mounts)]
-    passed, unpassed = pass_on(ctx.environment, targets)
+    passed, unpassed = pass_on(ctx.environment, targets, named_in_code(request.program))
     caches = {name: f"{CACHE}{below}" for name, below in CACHES.items()} if request.cache else {}
     asked = {name: value for path in request.env_files for name, value in read_env_file(path, ctx.environment)}
     asked |= dict(read_env(text, ctx.environment) for text in request.env)
@@ -140,6 +148,30 @@ def make_order(request: RunRequest, ctx: Context, image: Exec, *, gpu: bool) -> 
         attached=True,
         step=Step.RUN,
     )
+
+
+def carry_out(inside: Inside, order: Exec, request: RunRequest, ctx: Context) -> int:
+    """Run a program in an image, and return its exit code; where files are watched, on and on until an interrupt."""
+    watch = Watch(request.watched) if request.watched else None
+    while True:
+        code = inside.run(order if watch is None else replace(order, ends=watch.changed)).returncode
+        code = code if code >= 0 else 128 - code
+        if watch is None or code == INTERRUPTED:
+            return code
+        if not watch.changed():
+            ctx.progress.note(f"it ended with {code}, and runs again on a change of {joined(map(str, watch.paths))}")
+        ctx.progress.note(f"{watch.wait()} has changed: running it again")
+
+
+def named_in_code(program: Sequence[str]) -> set[str]:
+    """Return the words that a program's files, and the Python files beside them, have where code names variables."""
+    named: set[str] = set()
+    files = [Path(word) for word in program if not word.startswith("/") and Path(word).is_file()]
+    beside = [code for path in files for code in sorted(path.parent.glob("*.py"))]
+    for path in dict.fromkeys([*files, *beside]):
+        if path.is_file() and path.stat().st_size <= _MOST_CODE:
+            named.update(_IN_CODE.findall(path.read_text(encoding="utf-8", errors="replace")))
+    return named
 
 
 def _made(folder: Path) -> Path:
@@ -222,8 +254,10 @@ def read_env_file(path: Path, environment: Mapping[str, str]) -> Iterator[tuple[
             yield read_env(text, environment, f"{path}:{number}: ")
 
 
-def pass_on(environment: Mapping[str, str], targets: Sequence[str]) -> "tuple[dict[str, str], Unpassed]":
-    """Return the variables that pass by the table, and what is to be said of the others.
+def pass_on(
+    environment: Mapping[str, str], targets: Sequence[str], named: Collection[str] = ()
+) -> "tuple[dict[str, str], Unpassed]":
+    """Return the variables that pass by the table, and what is to be said of the others: of those `named` in code, too.
 
     A path of the host that the image has at none of the mounts' `targets` would be missing inside: it does not pass.
     """
@@ -234,8 +268,9 @@ def pass_on(environment: Mapping[str, str], targets: Sequence[str]) -> "tuple[di
             is_there = any(value == target or value.startswith(f"{target}/") for target in (*targets, "/tmp"))
             kept = missing if row.paths and value.startswith("/") and not is_there else passed
             kept[name] = value
-    meant = sorted(name for name in environment if name not in passed | missing and _matches(name, MEANT))
-    return passed, Unpassed(missing, meant)
+    meant = {name for name in environment if _matches(name, MEANT)}
+    meant |= {name for name in named if name in environment and not _matches(name, _EVERYWHERE)}
+    return passed, Unpassed(missing, sorted(meant - (passed | missing).keys()))
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 import contextlib
 import json
-import os
+import re
 import shlex
 import urllib.request
+from pathlib import Path
 
 import pytest
 from selenium import webdriver
@@ -14,7 +15,6 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.conftest import ROOT
-from tests.engines.daemons import free_ports
 from tests.engines.typist import blocks
 from tests.engines.workplace import kill, small_stack, until
 
@@ -44,22 +44,25 @@ def notebook(workplace, built_image, scratch):
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     value = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     (workplace.folder / "train.ipynb").write_text(json.dumps(value))
-    (port,) = free_ports(1)
     cuda = small_stack()[2]
     here = "cpu" if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
     ((as_typed,),) = blocks(PAGE, "Notebooks")
-    _, *words = shlex.split(as_typed.replace("pyg:cu118", f"torch:{here}").replace("8888", str(port)))
-    as_root = ("--allow-root",) if os.geteuid() == 0 else ()
-    process = workplace.start(*words, "--IdentityProvider.token=open", *as_root)
-    address = f"http://127.0.0.1:{port}/lab/tree/train.ipynb?token=open"
+    _, *words = shlex.split(as_typed.replace("pyg:cu118", f"torch:{here}"))
+    process = workplace.start(*words)
 
-    def answers():
+    def answers(address):
         with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5) as page:
             return page.status == 200
         return False
 
     try:
-        until(answers, SECONDS, process)
+        address = process.stdout.readline().strip().replace("/lab?token=", "/lab/tree/train.ipynb?token=")
+        port, token = re.fullmatch(
+            r"http://127.0.0.1:(\d+)/lab/tree/train.ipynb\?token=([0-9a-f]{48})", address
+        ).groups()
+        assert f"ssh -N -L {port}:127.0.0.1:{port} " in process.stdout.readline()
+        assert token not in "".join(path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
+        until(lambda: answers(address), SECONDS, process)
         yield address
     finally:
         kill(process)

@@ -17,7 +17,7 @@ from pathlib import Path
 from graphcrate import __version__
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.engines.backend import RuntimeVersion
-from graphcrate.engines.run_order import RunRequest, make_order
+from graphcrate.engines.run_order import RunRequest, carry_out, make_order
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.cleaning import bytes_below
@@ -112,8 +112,7 @@ def run_inside(layout: Layout, request: RunRequest, ctx: Context) -> int:
     if prepare_emulator(layout.platform, ctx):
         ctx.progress.note(emulated(layout.platform))
     with unpacked(layout, cache=ctx.cache, progress=ctx.progress) as inside:
-        code = inside.run(order).returncode
-    return code if code >= 0 else 128 - code
+        return carry_out(inside, order, request, ctx)
 
 
 def own_program(layout: Layout) -> Exec:

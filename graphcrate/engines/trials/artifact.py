@@ -15,7 +15,7 @@ from graphcrate.compat.variants.catalog import find_variant
 from graphcrate.engines import oci, table
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.engines.embedded.run import SHELL, own_program, run_inside
-from graphcrate.engines.run_order import RunRequest, make_order
+from graphcrate.engines.run_order import RunRequest, carry_out, make_order
 from graphcrate.host.context import Context
 from graphcrate.host.disk.hashing import file_digest
 from graphcrate.host.sandbox.emulation import is_native
@@ -111,10 +111,13 @@ def run(source: Located, runner: str, request: RunRequest, ctx: Context) -> int:
     chosen, artifact = open_by(source, runner, ctx)
     if chosen == "slurm":
         raise UsageError(f"run opens no {source.form}, and starts no job", next_step=command("convert", "…", to="sif"))
+    if request.watched and not RUNNER_FORMS[chosen].file:
+        raise UsageError(
+            f"--watch does not end a container of {chosen}'s", next_step="leave --runner out, or --runner apptainer"
+        )
     order = make_order(request, ctx, own_program(layout) if layout else Exec(SHELL), gpu=True)
     with table.runner(artifact.engine).opened(artifact, cache=ctx.cache, progress=ctx.progress) as inside:
-        code = inside.run(order).returncode
-    return code if code >= 0 else 128 - code
+        return carry_out(inside, order, request, ctx)
 
 
 def _check_names(suites: Sequence[str], runner: str) -> str:

@@ -88,7 +88,7 @@ class ApptainerClient(msgspec.Struct, frozen=True, kw_only=True):
         check_binds(command.binds, separators=":,")  # for a source that is not there spython would end this program
         binds = [f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}" for bind in command.binds]
         if command.attached:
-            client = self._attached(environment)
+            client = self._attached(environment, command.ends)
         else:
             client = self._client(prefix, environment=environment, on_line=command.on_line, timeout=command.timeout)
         client.execute(
@@ -112,13 +112,14 @@ class ApptainerClient(msgspec.Struct, frozen=True, kw_only=True):
                 next_step=f"{self.program} inspect --json {for_shell(image)}    shows what it prints",
             ) from error
 
-    def _attached(self, environment: Mapping[str, str]) -> "SpythonClient":
+    def _attached(self, environment: Mapping[str, str], ends: Callable[[], bool] | None) -> "SpythonClient":
         """Return spython's client, whose commands get this process's terminal."""
         from graphcrate.host.engines.spython_client import SpythonClient
 
-        return SpythonClient(
-            self.program, lambda words: Completed(attach.run(arguments.line(*words), environment=environment), ())
-        )
+        def run(words: Sequence[str]) -> Completed:
+            return Completed(attach.run(arguments.line(*words), environment=environment, ends=ends), ())
+
+        return SpythonClient(self.program, run)
 
     def _client(self, prefix: Sequence[str] = (), **options: Any) -> "SpythonClient":  # noqa: ANN401
         """spython's client, whose commands get these words before them, and these options of `process.run`."""

@@ -4,20 +4,30 @@ import contextlib
 import getpass
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from graphcrate.host import process, settings
 from graphcrate.host.arguments import Argv
+from graphcrate.model.errors import UsageError
+
+_USUAL_PORTS = range(8888, 8988)  #: of Jupyter
 
 
-def run(argv: Argv, *, descriptors: Sequence[int] = (), environment: Mapping[str, str] | None = None) -> int:
+def run(
+    argv: Argv,
+    *,
+    descriptors: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
+    ends: Callable[[], bool] | None = None,
+) -> int:
     """Run a program to its end; its exit code, -N after signal N. It gets `descriptors` open, under the same numbers.
 
     Ctrl-C at the terminal comes to the program too, and what follows is the program's to say, as in a shell. It starts
     with SIGINT ignored. SIGTERM, or SIGINT without a terminal, ends it. `environment`: else what all children get.
-    For the main thread.
+    `ends`: asked again and again; when it says so, the program is ended. For the main thread.
     """
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -26,15 +36,36 @@ def run(argv: Argv, *, descriptors: Sequence[int] = (), environment: Mapping[str
             if not any(os.isatty(descriptor) for descriptor in (0, 1, 2)):
                 signal.signal(signal.SIGINT, handler)
             try:
+                while ends is not None and not ends():
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        return program.wait(process.POLL_SECONDS)
+                if ends is not None:
+                    _end(program)
                 return program.wait()
             except BaseException:
-                program.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    program.wait(process.GRACE_SECONDS)
-                program.kill()
+                _end(program)
                 raise
     finally:
         signal.signal(signal.SIGINT, handler)
+
+
+def _end(program: "subprocess.Popen[bytes]") -> None:
+    program.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        program.wait(process.GRACE_SECONDS)
+    program.kill()
+
+
+def free_port(asked: int = 0) -> int:
+    """Return a free port of loopback: the one asked for, else the first from 8888 on.
+
+    Raises UsageError.
+    """
+    for port in (asked,) if asked else _USUAL_PORTS:
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise UsageError(f"port {asked or _USUAL_PORTS[0]} is in use", next_step="--jupyter 9000, or any other")
 
 
 def has_terminal() -> bool:

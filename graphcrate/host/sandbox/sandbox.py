@@ -54,9 +54,10 @@ class Exec:
     """A command to run in an image, and what it gets. `environment` goes over the image's own variables.
 
     `cwd` empty: the runner's default. `gpu`: all GPUs, where there are any. `attached` leaves it this process's
-    terminal (no lines, no time-out). `nodes`: of a job of Slurm, on each of which it runs once, with the node's network
-    and its devices for RDMA (pyxis and Apptainer alone). `silence`: seconds without a line after which it is taken to
-    hang (our own sandbox alone). `on_line` hears stdout and stderr, merged. `step`: what the sandbox grants it.
+    terminal (no lines, no time-out), and it ends when `ends` says so (not by an engine with a store). `nodes`: of a job
+    of Slurm, on each of which it runs once, with the node's network and its devices for RDMA (pyxis and Apptainer
+    alone). `silence`: seconds without a line after which it is taken to hang (our own sandbox alone). `on_line` hears
+    stdout and stderr, merged. `step`: what the sandbox grants it.
     `emulator`: what runs the image's programs where they are another processor's (our own sandbox alone).
     """
 
@@ -67,6 +68,7 @@ class Exec:
     network: bool = False
     gpu: bool = False
     attached: bool = False
+    ends: Callable[[], bool] | None = None
     nodes: int = 1
     timeout: float | None = None
     silence: float = math.inf
@@ -133,9 +135,10 @@ def run_in(rootfs: Path, command: Exec) -> process.Completed:
     run = functools.partial(
         process.run, on_line=command.on_line, timeout=command.timeout, silence=command.silence, title=title
     )
+    attached = functools.partial(_attached, ends=command.ends)
     failures = []
     for kind in ("user", "mount") if os.geteuid() == 0 else ("user",):
-        done, failure = _start({**orders, "kind": kind}, _attached if command.attached else run)
+        done, failure = _start({**orders, "kind": kind}, attached if command.attached else run)
         if failure is None:
             return done
         if failure.stage == namespaces.EMULATOR and command.emulator:
@@ -144,8 +147,8 @@ def run_in(rootfs: Path, command: Exec) -> process.Completed:
     raise explain(failures, os.geteuid(), _restrictions())
 
 
-def _attached(argv: Argv, *, descriptors: Sequence[int]) -> process.Completed:
-    return process.Completed(attach.run(argv, descriptors=descriptors), ())
+def _attached(argv: Argv, *, descriptors: Sequence[int], ends: Callable[[], bool] | None) -> process.Completed:
+    return process.Completed(attach.run(argv, descriptors=descriptors, ends=ends), ())
 
 
 def _start(orders: dict[str, Any], run: Callable[..., process.Completed]) -> tuple[process.Completed, Failure | None]:

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from graphcrate.engines import oci, run_order
-from graphcrate.engines.run_order import CACHE, CACHES, RunRequest, foreign, make_order, pass_on, read_mount
+from graphcrate.engines.run_order import CACHE, CACHES, RunRequest, carry_out, foreign, make_order, pass_on, read_mount
 from graphcrate.host.context import Context
 from graphcrate.host.engines.apptainer_client import ApptainerClient
 from graphcrate.host.engines.oci_engine import OciClient
+from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import attach, gpu, namespaces
 from graphcrate.host.sandbox.sandbox import Bind, Exec
 from graphcrate.model.errors import HostError, UsageError
@@ -61,6 +62,50 @@ def test_other_variables_that_programs_read_are_named_once_and_do_not_pass(order
     assert said.count("\n") == 1
     order, said = ordered(environment=environment, env=["DATA_DIR", "TORCH_HOME=/t"])
     assert (order.environment, said) == ({"DATA_DIR": "/y", "TORCH_HOME": "/t"}, "")
+
+
+@pytest.mark.parametrize(
+    "line", ['os.environ["LAMBDA"]', "os.getenv('LAMBDA', 1)", "#!/bin/sh\necho $LAMBDA", "${LAMBDA:-1}"]
+)
+def test_variable_that_the_programs_file_names_is_named(ordered, tmp_path, line):
+    (tmp_path / "train.py").write_text(f"{line}\nLAMBDA = 'HOME'")
+    environment = {"LAMBDA": "2", "HOME": "/h", "OTHER": "1", "ETA": "3"}
+    (tmp_path / "other.txt").write_text("$OTHER")
+    order, said = ordered(environment=environment, program=("python", "train.py"))
+    assert order.environment == {}
+    assert said.split("not passed: ")[1].startswith("LAMBDA; --env LAMBDA    passes it")
+    (tmp_path / "config.py").write_text("'ETA'")
+    assert "not passed: ETA and LAMBDA;" in ordered(environment=environment, program=("python", "train.py"))[1]
+    assert ordered(environment=environment, program=("python", "train.py"), env=["LAMBDA", "ETA"])[1] == ""
+    assert ordered(environment=environment, program=("python", "none.py"))[1] == ""
+
+
+class Programs:
+    """An image in which each run ends with the next of these codes, after its own change of the file."""
+
+    def __init__(self, *steps):
+        self.steps, self.orders = list(steps), []
+
+    def run(self, order):
+        self.orders.append(order)
+        code, change = self.steps.pop(0)
+        change()
+        return Completed(code, ())
+
+
+def test_program_runs_again_on_each_change_until_it_is_interrupted(tmp_path, capsys):
+    code = tmp_path / "train.py"
+    code.write_text("1")
+    request = RunRequest(watched=[code])
+    image = Programs((1, lambda: code.write_text("22")), (-15, lambda: code.write_text("333")), (-2, lambda: None))
+    ctx = Context(root=tmp_path, environment={})
+    assert carry_out(image, SHELL, request, ctx) == 130
+    assert len(image.orders) == 3
+    assert not image.orders[0].ends()
+    assert capsys.readouterr().err.count("train.py has changed: running it again") == 2
+    image = Programs((3, lambda: None))
+    assert carry_out(image, SHELL, RunRequest(), ctx) == 3
+    assert image.orders == [SHELL]
 
 
 def test_path_that_the_image_lacks_is_named_with_its_mount(ordered, tmp_path):
@@ -192,7 +237,7 @@ def test_option_of_another_program_has_one_of_ours(option, instead):
 def started(monkeypatch):
     """Command lines that got the terminal, with their environment."""
     found = []
-    monkeypatch.setattr(attach, "run", lambda argv, *, environment: found.append((argv, environment)) or 7)
+    monkeypatch.setattr(attach, "run", lambda argv, *, environment, ends=None: found.append((argv, environment)) or 7)
     monkeypatch.setattr(attach, "has_terminal", lambda: True)
     monkeypatch.setattr(gpu, "detect", gpu.HostGpu)
     return found

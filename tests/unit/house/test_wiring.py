@@ -29,7 +29,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.defects import TRACEBACK
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.process import Completed
-from graphcrate.host.sandbox import gpu, sandbox
+from graphcrate.host.sandbox import attach, gpu, sandbox
 from graphcrate.inputs.bases import Base, mirrors
 from graphcrate.model import errors
 from graphcrate.model.errors import GraphcrateError
@@ -583,6 +583,20 @@ def test_option_of_docker_before_the_program_is_refused_with_ours(world):
         True,
     )
     assert world.typed("run", f"torch:{world.built().name}", "ls", "-v")[0] == 0
+
+
+@pytest.mark.parametrize(("option", "port"), [(("--jupyter",), 8888), (("--jupyter", "9001"), 9001)])
+def test_jupyter_starts_a_server_for_loopback_with_a_token_in_no_command_line(world, option, port):
+    image = f"torch:{world.built().name}"
+    world.patch.setattr(attach, "free_port", lambda asked: asked or 8888)
+    for words in ([*option, image], [image, *option]):
+        assert world.typed("run", *words)[0] == 0
+        *shell, text = world.ran[-1].argv
+        assert shell == ["/bin/sh", "-c"]
+        assert text.startswith(f"port={port}; JUPYTER_TOKEN=$(")
+        assert "--ip 127.0.0.1 " in text
+    for wrong in (["--", "ls"], ["--no-network"]):
+        assert world.typed("run", *option, image, *wrong)[0] == 2
 
 
 def test_folders_of_the_users_configuration_and_of_a_target_are_mounted(world):

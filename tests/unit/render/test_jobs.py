@@ -57,6 +57,8 @@ SAMPLES = {
         mounts=(Mount("/data/ogb", "/data"),),
     ),
     "sqsh.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "cd /data && python dna.py", partition="a100", cpus=8),
+    "notebook.sbatch": job("singularity", "/lustre/img/pyg.sif", jobs.notebook(), partition="dgx2"),
+    "notebook-pyxis.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", jobs.notebook(), partition="a100"),
     "sqsh-cpu.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", partition="a100", gpus=0, cpus=8),
     "sqsh-nodes.sbatch": in_partition("pyxis", "/lustre/img/pyg.sqsh", "python train.py", partition="a100", nodes=2),
     "variable.sbatch": in_partition(
