@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.host.progress import Progress
 from graphcrate.oci import credentials, push, reference
 from graphcrate.oci.layout import Layout, read_layout

@@ -4,11 +4,12 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from graphcrate.host.net.connections import HttpError, host_of, redacted
+from graphcrate.host.net import HttpError
 from graphcrate.model.errors import NetworkError
+from patienthttp.errors import host_of, redacted
 
 if TYPE_CHECKING:
-    from graphcrate.host.net.http import Client
+    from graphcrate.host.net import Client
 
 _TAIL = 1 << 18  #: bytes of the first request: a zip's directory is at the end
 _LEAST, _MOST = 1 << 16, 1 << 24  #: bytes of the later ones: more each time that the reader goes straight on

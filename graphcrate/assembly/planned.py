@@ -17,7 +17,6 @@ from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host import settings
 from graphcrate.host.context import Context
-from graphcrate.host.net.connections import host_of
 from graphcrate.inputs.bases import mirrors
 from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import UsageError
@@ -29,6 +28,7 @@ from graphcrate.resolve import foreseen
 from graphcrate.resolve.sources import further as places
 from graphcrate.resolve.sources.offers import Sources
 from graphcrate.resolve.stack.locks import Resolution
+from patienthttp.errors import host_of
 
 if TYPE_CHECKING:
     from graphcrate.assembly.room import Room

@@ -18,9 +18,9 @@ from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import HostError
 from graphcrate.model.plan import LAYER_MTIME, CompileStep, ConfigStep, FilesStep, WheelsStep
 from graphcrate.model.recipe import Channel
-from graphcrate.model.words import is_loopback
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import Layout, write_layout
+from patienthttp.errors import is_loopback
 
 CERTIFICATES = "ca.crt"
 WHEELS = "wheels"

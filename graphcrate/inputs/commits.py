@@ -12,13 +12,13 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from graphcrate.host import git
-from graphcrate.host.net.connections import redacted
 from graphcrate.model import git_address
 from graphcrate.model.command import for_shell, setting
 from graphcrate.model.errors import BuildError, IntegrityError, LayoutError, NetworkError
 from graphcrate.model.limits import SOURCES, Gauge
 from graphcrate.model.words import number_of, printable, with_mark
 from graphcrate.oci.blob import TarStream, members
+from patienthttp.errors import redacted
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 #: the beginning of what git-lfs has in place of a file

@@ -17,7 +17,6 @@ from graphcrate.compat.facts.pyg_lib import Part, commands, listing
 from graphcrate.host import git
 from graphcrate.host.disk import trees
 from graphcrate.host.disk.cache import Cache
-from graphcrate.host.net.connections import redacted
 from graphcrate.host.sandbox import beneath
 from graphcrate.host.sandbox.beneath import PlainFile
 from graphcrate.inputs.commits import GitSource, write_part
@@ -25,6 +24,7 @@ from graphcrate.inputs.wheels.sdist import once, pack_sdist
 from graphcrate.model import git_address
 from graphcrate.model.command import setting
 from graphcrate.model.errors import IntegrityError, NetworkError, UsageError
+from patienthttp.errors import redacted
 
 #: Raise it whenever the same parts would give another archive.
 FORMAT = 1

@@ -1,6 +1,5 @@
 """Words for people: names in a row, and text from elsewhere for a terminal; and what the text of an address says."""
 
-import ipaddress
 import re
 from collections.abc import Iterable, Iterator
 
@@ -76,14 +75,3 @@ def bytes_of(text: str) -> int:
     if not match:
         raise ValueError(text)
     return int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " "))
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host's name (in lower case, no port) means this very machine.
-
-    `127.example.com` is another's name.
-    """
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from graphcrate.host.context import Context
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.oci import credentials
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.reference import Reference

@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.host import arguments, process, settings
-from graphcrate.host.net.connections import host_of
 from graphcrate.model import codec
 from graphcrate.model.command import for_shell
 from graphcrate.model.errors import UNREADABLE, GraphcrateError, UsageError
 from graphcrate.oci.reference import DOCKER_HUB, Reference
+from patienthttp.errors import host_of
 
 _DOCKER_HUB_KEYS = ("index.docker.io", "docker.io", "registry-1.docker.io")
 _RUN = Path("/run/containers")  #: has a folder for each user, where podman logs in who has no XDG_RUNTIME_DIR

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from graphcrate.model.words import is_loopback
+from patienthttp.errors import is_loopback
 
 _PART = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))|([A-Za-z][A-Za-z0-9-]*)')
 _ESCAPED = re.compile(r"\\(.)")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.host.net.connections import HttpError
+from graphcrate.host.net import HttpError
 from graphcrate.model import codec
 from graphcrate.model.command import for_shell
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError
@@ -18,7 +18,7 @@ from graphcrate.oci.image import digest_of
 from graphcrate.oci.session import LARGEST_ANSWER, Session
 
 if TYPE_CHECKING:
-    from graphcrate.host.net.http import Response
+    from patienthttp.client import Response
 
 ACCEPT = ", ".join((*spec.INDEX_TYPES, *spec.MANIFEST_TYPES))
 LARGEST_DOCUMENT = 4 << 20  #: the distribution spec asks registries to take manifests of at least this size

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from graphcrate.host import settings
-from graphcrate.host.net.connections import FOLLOWED, NOT_REACHED, TEMPORARY, HttpError, NoAnswer, host_of
+from graphcrate.host.net import HttpError
 from graphcrate.model import codec
 from graphcrate.model.command import for_shell
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
-from graphcrate.model.words import is_loopback
 from graphcrate.oci import realms
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.realms import Challenge
 from graphcrate.oci.reference import DOCKER_HUB, Reference
+from patienthttp.errors import FOLLOWED, NOT_REACHED, TEMPORARY, NoAnswer, host_of, is_loopback
 
 if TYPE_CHECKING:
-    from graphcrate.host.net.http import Body, Client, Response
+    from graphcrate.host.net import Client
+    from patienthttp.client import Body, Response
 
 FindCredential = Callable[[], Credential | None]
 Result = TypeVar("Result")

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.host.net.connections import HttpError, NoAnswer, host_of
-from graphcrate.host.net.http import Response
+from graphcrate.host.net import HttpError
 from graphcrate.model.errors import LayoutError, NetworkError
 from graphcrate.oci import spec
 from graphcrate.oci.blob import Hash
 from graphcrate.oci.layout import REBUILD
 from graphcrate.oci.registry import Repository
+from patienthttp.client import Response
+from patienthttp.errors import NoAnswer, host_of
 
 PIECE = 1 << 17  #: bytes read and sent at once
 SMALLEST, LARGEST = 32 << 10, 32 << 20  #: bytes of one request

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.host.progress import Progress
 from graphcrate.oci import push, reference, spec, upload
 from graphcrate.oci.credentials import Credential

@@ -14,7 +14,7 @@ from graphcrate.artifacts.formats import runtime_files
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.tree import opening
 from graphcrate.artifacts.tree.compare import ALLOWANCES
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import DiskFullError
 from graphcrate.oci import push

@@ -75,7 +75,7 @@ def test_push_through_a_proxy_needs_the_registrys_certificate_authority(scratch,
 MEMORY = r"""
 import re, sys
 from pathlib import Path
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.host.progress import Progress
 from graphcrate.oci import push, reference
 from graphcrate.oci.layout import read_layout

@@ -159,7 +159,7 @@ def no_places(monkeypatch):
     from graphcrate.inputs.bases import mirrors
 
     monkeypatch.setattr(mirrors, "of_machine", lambda *_: None)
-    monkeypatch.setattr("graphcrate.host.net.retry.FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("patienthttp.retry.FIRST_PAUSE", 0.0)
     return dict.fromkeys(("DEBIAN_FALLBACK", "DEBIAN_ARCHIVE", "DEBIAN_SNAPSHOT"), mirrors.NONE)
 
 
@@ -196,7 +196,7 @@ def channels(server, monkeypatch):
     from graphcrate.compat.facts import addresses
     from graphcrate.model.recipe import Channel
 
-    monkeypatch.setattr("graphcrate.host.net.retry.FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("patienthttp.retry.FIRST_PAUSE", 0.0)
     monkeypatch.setattr("graphcrate.resolve.sources.search.AGAIN", (0.001, 0.002))
     monkeypatch.setitem(addresses.ROOTS, Channel.PYTORCH, server.url("/whl"))
     monkeypatch.setitem(addresses.ROOTS, Channel.PYG, server.url("/whl"))

@@ -2,7 +2,7 @@
 
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
-from graphcrate.host.net import http
+from graphcrate.host.net import Client
 from graphcrate.resolve.sources import offers
 from graphcrate.resolve.sources.fetch import fetch
 from graphcrate.resolve.stack import resolver
@@ -62,5 +62,5 @@ class World:
             raise AssertionError("the network was used")
 
         for name in ("request", "download", "reaches"):
-            self.monkeypatch.setattr(http.Client, name, fail)
+            self.monkeypatch.setattr(Client, name, fail)
         self.monkeypatch.setattr(offers, "emitted_indexes", fail)

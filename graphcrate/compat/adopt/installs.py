@@ -16,11 +16,11 @@ from graphcrate.compat.adopt.draft import Clone, Draft, Fate, Item, Place, kinds
 from graphcrate.compat.requirements import conda, own
 from graphcrate.compat.requirements.requirement_files import without_build
 from graphcrate.compat.requirements.translated import is_stacks
-from graphcrate.host.net.connections import host_of
 from graphcrate.model import git_address as git_addresses
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import CHANNELS
 from graphcrate.model.words import joined, listed
+from patienthttp.errors import host_of
 
 _APT = re.compile(r"([a-z0-9][a-z0-9+.-]+)(?::[a-z0-9]+)?(?:[=/]\S+)?")
 _OF_STACK = re.compile(

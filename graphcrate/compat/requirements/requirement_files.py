@@ -21,11 +21,11 @@ from packaging.version import InvalidVersion
 
 from graphcrate.compat.facts.packages import is_for_no_image
 from graphcrate.compat.requirements.translated import Translated, is_stacks, is_torchs
-from graphcrate.host.net.connections import host_of, redacted
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import CHANNELS, Additions, Expected, FurtherChannel
 from graphcrate.model.words import listed, printable
+from patienthttp.errors import host_of, redacted
 
 LARGEST_FILE = 1 << 20  #: bytes of a file that a recipe brings along, or that says what a project needs
 LARGEST_LOCK = 16 << 20  #: of a lock, which has hashes and addresses of all files for all systems

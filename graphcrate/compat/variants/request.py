@@ -192,6 +192,6 @@ _UNASKED = BuildRequest(name="", cuda=None)
 
 
 def _redacted(address: str | None) -> str:
-    from graphcrate.host.net.connections import redacted
+    from patienthttp.errors import redacted
 
     return redacted(address or "")

@@ -15,8 +15,7 @@ from graphcrate.compat.facts import suites
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.inflating import pieces
-from graphcrate.host.net.connections import ABSENT, HttpError, host_of, redacted
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client, HttpError
 from graphcrate.host.parallel import parallel
 from graphcrate.inputs.bases.mirrors import Archives, DebianMirror, archives
 from graphcrate.inputs.bases.release import SignedRelease, SuiteSource
@@ -25,6 +24,7 @@ from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionErro
 from graphcrate.model.limits import LIST, Gauge
 from graphcrate.model.lock import DebianPackage, LockedFile
 from graphcrate.model.platform import DEFAULT, Platform
+from patienthttp.errors import ABSENT, host_of, redacted
 
 REGISTRY_INSTEAD = 'or take a base from a registry: base.provider = "registry" in the recipe'
 _PRIORITIES = {"required": 0, "important": 1, "standard": 2, "optional": 3}  #: all others come after these

@@ -19,8 +19,7 @@ from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import kept
 from graphcrate.host.disk.inflating import pieces
-from graphcrate.host.net.connections import host_of, redacted
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.inputs.bases.archive import SuiteArchive, mains
 from graphcrate.inputs.bases.mirrors import archives
 from graphcrate.inputs.bases.release import Listed, SignedRelease
@@ -28,6 +27,7 @@ from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.limits import INDEX, Gauge
 from graphcrate.model.lock import encode
 from graphcrate.model.platform import DEFAULT, Platform
+from patienthttp.errors import host_of, redacted
 
 _Made = TypeVar("_Made")
 FRESH = 30 * 86_400.0  #: seconds that an index counts without asking again: suites hardly change once they are out

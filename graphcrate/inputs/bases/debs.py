@@ -15,9 +15,7 @@ import msgspec
 from graphcrate.compat.facts import suites
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache
-from graphcrate.host.net.connections import ABSENT, HttpError, redacted, server_of
-from graphcrate.host.net.http import Client
-from graphcrate.host.net.retry import TRIES
+from graphcrate.host.net import Client, HttpError
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.inputs.bases import BaseDriftError, snapshot
 from graphcrate.inputs.bases.archive import SuiteArchive
@@ -26,6 +24,8 @@ from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.lock import DebianPackage, DebianSource, LockedFile
 from graphcrate.model.words import joined, printable
+from patienthttp.errors import ABSENT, redacted, server_of
+from patienthttp.retry import TRIES
 
 _THREADS = 8  #: small files from one server
 _TRIES = 1  #: more of one request, while another server may have the file

@@ -16,7 +16,7 @@ import msgspec
 
 from graphcrate.compat.facts import suites
 from graphcrate.compat.facts.suites import Distribution
-from graphcrate.model.words import is_loopback
+from patienthttp.errors import is_loopback
 
 APT = Path("/etc/apt")
 _POOL = "pool/"  #: where files are below the root of a main archive

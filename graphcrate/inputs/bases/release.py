@@ -16,13 +16,13 @@ from graphcrate.compat.facts.suites import Distribution
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import kept_bytes
-from graphcrate.host.net.connections import redacted
-from graphcrate.host.net.http import Client
-from graphcrate.host.net.retry import TRIES
+from graphcrate.host.net import Client
 from graphcrate.inputs.bases.mirrors import SNAPSHOT_TIME, archives, is_time
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.limits import LIST, RELEASE
 from graphcrate.model.words import printable
+from patienthttp.errors import redacted
+from patienthttp.retry import TRIES
 
 _KEYS = Path(__file__).parent  #: has the files of keys
 _PACKINGS = (".xz", ".gz", ".bz2", "")

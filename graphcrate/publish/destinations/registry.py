@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple, Self
 from graphcrate.attest import keys
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox.attach import ask_password
-from graphcrate.model.words import is_loopback, listed
+from graphcrate.model.words import listed
 from graphcrate.oci import access, credentials, push, referrers, spec
 from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference, parse
@@ -17,6 +17,7 @@ from graphcrate.publish.destinations.destination import Destination, Published
 from graphcrate.publish.destinations.parse import registry_location, vpc_reference
 from graphcrate.publish.policy import ImageEvidence, PublishRequest, short_tag
 from graphcrate.render import jobs
+from patienthttp.errors import is_loopback
 
 
 class Sent(NamedTuple):

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from graphcrate.compat.facts.crates import Crate
 from graphcrate.host.disk.hashing import sha256_of
-from graphcrate.host.net.connections import NOT_REACHED, HttpError, NoAnswer
-from graphcrate.host.net.retry import TRIES
+from graphcrate.host.net import HttpError
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError, UsageError
@@ -17,6 +16,8 @@ from graphcrate.resolve.sources.channels import KNOCK, MIRRORS, asks_public_mirr
 from graphcrate.resolve.sources.failures import source_name
 from graphcrate.resolve.sources.offers import Sources
 from graphcrate.resolve.sources.search import FEW
+from patienthttp.errors import NOT_REACHED, NoAnswer
+from patienthttp.retry import TRIES
 
 THREADS = 6
 MIRROR = "CRATES_MIRROR"

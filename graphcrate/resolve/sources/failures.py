@@ -4,8 +4,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from graphcrate.host.net.connections import server_of
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
+from patienthttp.errors import server_of
 
 
 class UngivenError(NetworkError):

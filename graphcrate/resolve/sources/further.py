@@ -6,12 +6,12 @@ What graphcrate asks itself, PyTorch's and PyG's pages and the public index with
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from graphcrate.host.net.connections import host_of
 from graphcrate.model.command import setting
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import CHANNELS, FurtherChannel
 from graphcrate.model.words import printable
 from graphcrate.resolve.sources.channels import MIRRORS, Source, SourceKind
+from patienthttp.errors import host_of
 
 _LONGEST = 200  #: characters of a file's name in a lock
 _KINDS = {"index": SourceKind.INDEX, "links": SourceKind.LINKS, "folder": SourceKind.FOLDER}

@@ -12,7 +12,7 @@ import msgspec
 
 from graphcrate.compat.facts import suites
 from graphcrate.compat.facts.addresses import channel_address
-from graphcrate.host.net.connections import HttpError
+from graphcrate.host.net import HttpError
 from graphcrate.inputs.bases import mirrors
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import NetworkError

@@ -14,15 +14,15 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.host.net.connections import HttpError, NoAnswer
-from graphcrate.host.net.http import Client
-from graphcrate.host.net.retry import TRIES
+from graphcrate.host.net import Client, HttpError
 from graphcrate.model import codec
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UNREADABLE, NetworkError
 from graphcrate.model.values import is_file_name, is_sha256
 from graphcrate.resolve.sources.channels import Link, Source, SourceKind, local_path
 from graphcrate.resolve.sources.target import project_and_version
+from patienthttp.errors import NoAnswer
+from patienthttp.retry import TRIES
 
 #: A cache on the way is to ask whether its page is still the newest, as pip asks too (RFC 9111, section 5.2.1).
 HEADERS = {
@@ -123,7 +123,7 @@ def parse_html(body: bytes, page: str, *, is_of_server: bool = False) -> tuple[L
     except AssertionError as error:  # what Python's parser has for a declaration that it does not know
         raise HttpError.of(NoAnswer.DAMAGED, page) from error
     if is_of_server and not parser.is_index and not any(project_and_version(link.name) for link in parser.links):
-        raise HttpError.of(NoAnswer.NO_INDEX, page)
+        raise HttpError.of(NoAnswer.FOREIGN, page, "no index of packages")
     return tuple(parser.links)
 
 

@@ -21,8 +21,7 @@ import msgspec
 from packaging.metadata import parse_email
 
 from graphcrate.host.disk.cache import kept
-from graphcrate.host.net.connections import HttpError
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client, HttpError
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import LockedFile
 from graphcrate.resolve.sources.channels import Link, local_path

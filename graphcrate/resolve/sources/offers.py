@@ -13,7 +13,7 @@ import msgspec
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.disk.os_errors import MachineError
-from graphcrate.host.net.connections import HttpError, NoAnswer
+from graphcrate.host.net import HttpError
 from graphcrate.host.progress import Progress
 from graphcrate.model.command import setting
 from graphcrate.model.errors import BuildError, GraphcrateError, IntegrityError, NetworkError
@@ -34,12 +34,13 @@ from graphcrate.resolve.sources.channels import (
 from graphcrate.resolve.sources.failures import Failures, reason, source_name
 from graphcrate.resolve.sources.storing import locked_file
 from graphcrate.resolve.sources.witnessing import witnessed
+from patienthttp.errors import NoAnswer
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
     from graphcrate.host.disk.cache import Cache
-    from graphcrate.host.net.http import Client
+    from graphcrate.host.net import Client
     from graphcrate.resolve.sources.channels import Source, UserIndexes
     from graphcrate.resolve.sources.index import Listings
     from graphcrate.resolve.sources.target import WheelTarget
@@ -123,7 +124,7 @@ class Sources:
     @shared_property
     def client(self) -> "Client":
         """The HTTP client."""
-        from graphcrate.host.net.http import Client
+        from graphcrate.host.net import Client
 
         return Client(self.environment, note=self.note)
 

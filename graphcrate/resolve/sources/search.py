@@ -6,14 +6,15 @@ while another is left.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from graphcrate.host.net.connections import ABSENT, NOT_REACHED, HttpError, NoAnswer
-from graphcrate.host.net.retry import TRIES
+from graphcrate.host.net import HttpError
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.resolve.sources.channels import KNOCK, Link, Source, SourceKind, address_of
 from graphcrate.resolve.sources.failures import reason, source_name
 from graphcrate.resolve.sources.offers import Offers
 from graphcrate.resolve.sources.storing import UnreadableFileError
+from patienthttp.errors import ABSENT, NOT_REACHED, NoAnswer
+from patienthttp.retry import TRIES
 
 AGAIN = (1.0, 4.0)  #: pauses, in seconds, before the pages that do not list a locked file are read again
 FEW = 1  #: more tries of one request, while another source may have the file

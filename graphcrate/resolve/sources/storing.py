@@ -12,17 +12,17 @@ import msgspec
 from graphcrate.host.disk.cache import Cache, kept
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.disk.os_errors import explained
-from graphcrate.host.net.http import RemoteState
-from graphcrate.host.net.retry import TRIES
 from graphcrate.host.parallel import Advance
 from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import HostError, IntegrityError
 from graphcrate.model.lock import LockedFile
 from graphcrate.resolve.sources.channels import Link, local_path
 from graphcrate.resolve.sources.failures import source_name
+from patienthttp.client import RemoteState
+from patienthttp.retry import TRIES
 
 if TYPE_CHECKING:
-    from graphcrate.host.net.http import Client
+    from graphcrate.host.net import Client
     from graphcrate.host.progress import Progress
 
 

@@ -22,8 +22,7 @@ from graphcrate.compat.facts import pairs
 from graphcrate.compat.facts.cutoff import Cutoff
 from graphcrate.compat.facts.packages import markers
 from graphcrate.host import arguments, process, settings
-from graphcrate.host.net.connections import HttpError, NoAnswer
-from graphcrate.host.net.retry import STALLED_TRIES
+from graphcrate.host.net import HttpError
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import Channel
@@ -32,6 +31,8 @@ from graphcrate.resolve.sources.failures import OtherBytesError, UngivenError, s
 from graphcrate.resolve.sources.offers import FIXES, Offer, Offers, Sources, uv_program
 from graphcrate.resolve.sources.storing import locked_file, store
 from graphcrate.resolve.sources.target import WheelTarget
+from patienthttp.errors import NoAnswer
+from patienthttp.retry import STALLED_TRIES
 
 #: (first torch that does not need it, constraint, why): what torch's own metadata forgets to say
 CONSTRAINTS = (
@@ -166,7 +167,7 @@ def _refuse_unusable(index: str, sources: Sources) -> None:
         try:
             sources.listings.project(Source(SourceKind.INDEX, index), COMMON, tries=STALLED_TRIES)
         except HttpError as error:
-            if error.reason in (NoAnswer.STALLED, NoAnswer.NO_INDEX):
+            if error.reason in (NoAnswer.STALLED, NoAnswer.FOREIGN):
                 raise
         except NetworkError:
             pass

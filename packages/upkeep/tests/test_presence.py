@@ -5,9 +5,10 @@ import json
 import msgspec
 import pytest
 
-from graphcrate.host.net.connections import HttpError, NoAnswer
-from graphcrate.host.net.http import Response
-from graphcrate.host.net.reach import Reach
+from graphcrate.host.net import HttpError
+from patienthttp.client import Response
+from patienthttp.errors import NoAnswer
+from patienthttp.reach import Reach
 from tests.made import deb, place
 from upkeep.standing import presence
 from upkeep.standing.presence import Presence

@@ -10,13 +10,14 @@ import pysequoia
 import pytest
 
 from graphcrate.compat.variants.request import SourceOptions
-from graphcrate.host.net.connections import HttpError, NoAnswer
-from graphcrate.host.net.reach import Reach
+from graphcrate.host.net import HttpError
 from graphcrate.inputs.bases import release
 from graphcrate.model.errors import LockedError, NetworkError
 from graphcrate.model.lock import Compilation, DebianBase, DebianToolkit, Lock, encode
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.sources import channels, search
+from patienthttp.errors import NoAnswer
+from patienthttp.reach import Reach
 from tests.made import deb, index_of, locked, place, refused, sdist
 from tests.unit.small_debian import Debian, stanza
 from tests.unit.wheel_server import Fault, WheelServer, small_wheel

@@ -433,7 +433,6 @@ def test_channels_that_do_not_answer_are_named_and_end_nothing(checkout, command
         text.replace('channels = ["pypi"]\ntorch = "2.12.1"', 'channels = ["pypi", "pyg"]\ntorch = "2.12.1"')
     )
     monkeypatch.setitem(addresses.ROOTS, Channel.PYG, "http://127.0.0.1:9")
-    monkeypatch.setattr("graphcrate.host.net.retry.Retry.again", lambda *_, **__: False, raising=False)
     publish(server, commands)
     review = update(checkout, check=True)
     assert [change.torch for change in review.changes] == ["2.99.0"]

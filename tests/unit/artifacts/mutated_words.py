@@ -9,10 +9,10 @@ import gzip
 
 from graphcrate.compat.requirements import expected, own
 from graphcrate.compat.variants import recipes, targets
-from graphcrate.host.net import connections
 from graphcrate.inputs.wheels import sdist
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.resolve.sources import further
+from patienthttp import connections
 from tests import ROOT
 from tests.unit.compat.test_conda import ENVIRONMENT
 from tests.unit.compat.test_projects import POETRY, PROJECT, PYLOCK, UV

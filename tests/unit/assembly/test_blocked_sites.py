@@ -76,7 +76,7 @@ def site(world, server, monkeypatch):
     world.place.environment.update(index_of(server))
     monkeypatch.setattr(pinning, "compile_requirements", small_index.Uv())
     monkeypatch.setattr(resolver, "lock_base", lambda *_: small_index.lock_base("bookworm"))
-    monkeypatch.setattr("graphcrate.host.net.retry.FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("patienthttp.retry.FIRST_PAUSE", 0.0)
     monkeypatch.setattr("graphcrate.resolve.sources.search.AGAIN", (0.001, 0.002))
     with WheelServer() as index, WheelServer() as files:
         monkeypatch.setitem(addresses.ROOTS, Channel.PYTORCH, index.url("/whl"))

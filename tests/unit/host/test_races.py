@@ -23,7 +23,7 @@ from graphcrate.engines.embedded import run as embedded
 from graphcrate.host import progress
 from graphcrate.host.disk import atomic, cleaning
 from graphcrate.host.disk.cache import Cache, kept_bytes
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.model.errors import CacheError, UsageError
 from graphcrate.model.lock import LockedFile
 from graphcrate.model.report import SmokeReport, SuiteClaim

@@ -17,7 +17,7 @@ ROOMS = {room: floor for floor, rooms in enumerate(reversed(FLOORS), 1) for room
 #: folders of a room, from the highest floor to the lowest; modules beside them are on no floor
 SUB_ROOMS = {
     "compat": ({"variants", "plan", "adopt"}, {"requirements", "failures"}, {"facts"}),
-    "host": ({"engines", "net"}, {"sandbox"}, {"disk"}),
+    "host": ({"engines"}, {"sandbox"}, {"disk"}),
     "resolve": ({"additions"}, {"stack"}, {"sources"}),
 }
 MOST_LINES_OF_A_DOOR = 15

@@ -8,9 +8,9 @@ import msgspec
 import pysequoia
 import pytest
 
-from graphcrate.host.net.connections import server_of
 from graphcrate.inputs.bases import BaseDriftError, debs, mirrors, release
 from graphcrate.model.errors import IntegrityError, NetworkError
+from patienthttp.errors import server_of
 from tests.made import deb, file_of, place, refused
 from tests.unit.small_debian import Debian, stanza
 from tests.unit.wheel_server import Fault, WheelServer
@@ -221,7 +221,7 @@ def test_busy_mirrors_are_all_retried(world):
 
 
 def test_cut_deb_download_continues_on_another_mirror(world, monkeypatch):
-    monkeypatch.setattr("graphcrate.host.net.http.CHUNK", 500)
+    monkeypatch.setattr("patienthttp.client.CHUNK", 500)
     bash, path = package("bash"), f"/debian/{package('bash').path}"
     for server in (world.first, world.second):
         put(server, bash)
@@ -231,7 +231,7 @@ def test_cut_deb_download_continues_on_another_mirror(world, monkeypatch):
 
 
 def test_partial_deb_with_wrong_bytes_is_discarded(world, monkeypatch):
-    monkeypatch.setattr("graphcrate.host.net.http.CHUNK", 500)
+    monkeypatch.setattr("patienthttp.client.CHUNK", 500)
     bash, path = package("bash"), f"/debian/{package('bash').path}"
     for server in (world.first, world.second):
         put(server, bash)

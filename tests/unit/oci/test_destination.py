@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.model.errors import NetworkError, UsageError
 from graphcrate.oci import credentials, reference, spec
 from graphcrate.oci.credentials import Credential

@@ -2,8 +2,7 @@
 
 import pytest
 
-from graphcrate.host.net.connections import HttpError
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client, HttpError
 from graphcrate.model.errors import NetworkError
 from graphcrate.resolve.sources.channels import Link, Source, SourceKind
 from graphcrate.resolve.sources.index import Listings, parse_html
@@ -89,7 +88,7 @@ def test_login_page_in_place_of_an_index_is_a_network_error(server, listings, bo
     """It was taken for an index without the package: "has no wheel of torch that fits Python 3.11"."""
     server.put("/simple/torch/", body)
     location = server.url("/simple" if kind is SourceKind.INDEX else "/simple/torch/")
-    with pytest.raises(HttpError, match="the answer is not an index of packages") as caught:
+    with pytest.raises(HttpError, match="no index of packages") as caught:
         listings.project(Source(kind, location), "torch")
     assert "login page" in caught.value.cause
     assert not caught.value.is_temporary
@@ -110,7 +109,7 @@ def test_index_page_without_files_has_no_links(server, listings, head):
 
 
 def test_busy_index_is_asked_again_with_more_retries(server, listings, monkeypatch):
-    monkeypatch.setattr("graphcrate.host.net.retry.FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("patienthttp.retry.FIRST_PAUSE", 0.0)
     name, content = small_wheel("demo", "1.0")
     server.simple("demo", {name: content})
     server.faults["/simple/demo/"] = [Fault(status=503)] * 4

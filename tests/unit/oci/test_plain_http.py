@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.model.errors import NetworkError
 from graphcrate.oci import credentials, realms, reference, session
 from graphcrate.oci.credentials import Credential

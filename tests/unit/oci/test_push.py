@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError
 from graphcrate.oci import push, reference, spec, upload
 from graphcrate.oci.credentials import Credential

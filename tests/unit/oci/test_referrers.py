@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.model.errors import NetworkError
 from graphcrate.oci import reference, referrers, spec
 from graphcrate.oci.registry import Repository

@@ -10,15 +10,16 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.host.net.connections import HttpError, NoAnswer
-from graphcrate.host.net.http import Client, Response
-from graphcrate.host.net.retry import Retry
+from graphcrate.host.net import Client, HttpError
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.oci import credentials, reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.registry import LARGEST_DOCUMENT, Repository
 from graphcrate.oci.upload import RequestSize, UploadBlob, UploadOutcome, upload
+from patienthttp.client import Response
+from patienthttp.errors import NoAnswer
+from patienthttp.retry import Retry
 from tests.made import refused
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import LayoutError
 from graphcrate.oci import reference, upload

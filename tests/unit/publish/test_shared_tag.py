@@ -9,7 +9,7 @@ from graphcrate.artifacts import locate
 from graphcrate.assembly.pipeline import build_image
 from graphcrate.attest import keys
 from graphcrate.cli import options
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.model.codec import decode as json_of
 from graphcrate.model.errors import GateError, LayoutError, NetworkError, UsageError
 from graphcrate.model.lock import encode

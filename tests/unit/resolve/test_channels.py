@@ -190,7 +190,7 @@ def test_sources_share_one_client_and_listing_among_threads(monkeypatch):
     made, count = [], 8
     for name in ("client", "listings"):  # as Python has them from 3.12 on
         monkeypatch.setattr(vars(Sources)[name], "lock", contextlib.nullcontext(), raising=False)
-    monkeypatch.setattr("graphcrate.host.net.http.Client", Slow)
+    monkeypatch.setattr("graphcrate.host.net.Client", Slow)
     sources, ready = Sources(SourceOptions(), None, {}), threading.Barrier(count)
 
     def listings(_):

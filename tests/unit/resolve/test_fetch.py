@@ -14,7 +14,7 @@ import pytest
 from graphcrate.compat.facts import addresses
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.disk.cache import Cache
-from graphcrate.host.net.http import CHUNK, Client, PartialDownload
+from graphcrate.host.net import Client
 from graphcrate.host.parallel import StoppedError
 from graphcrate.model.errors import DiskFullError, HostError, IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import LockedFile
@@ -24,6 +24,7 @@ from graphcrate.resolve.sources import fetch as store
 from graphcrate.resolve.sources.channels import Link, WheelMirror
 from graphcrate.resolve.sources.fetch import bytes_to_fetch, fetch, missing_packages
 from graphcrate.resolve.sources.offers import Offers, Sources
+from patienthttp.client import CHUNK, PartialDownload
 from tests.made import bookworm, deb, file_of, index_of, locked, place, public, refused
 from tests.unit import compiled_plans
 from tests.unit.conftest import Recorder
@@ -339,7 +340,7 @@ def test_busy_source_is_asked_twice_if_another_has_the_file(server, mirrors, get
 
 
 def test_stalled_source_is_asked_last_for_other_files(server, mirrors, cache, progress, monkeypatch, get_public):
-    monkeypatch.setattr("graphcrate.host.net.patience.SILENT_SECONDS", 0.1)
+    monkeypatch.setattr("patienthttp.patience.SILENT_SECONDS", 0.1)
     monkeypatch.setattr(store, "THREADS", 1)
     made = [small_wheel(name, "1.0", content=b"1" * size) for name, size in (("numpy", 900), ("tqdm", 90), ("own", 9))]
     for one in made:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat.facts import addresses
-from graphcrate.host.net.connections import HttpError
+from graphcrate.host.net import HttpError
 from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.resolve.sources import index
 from graphcrate.resolve.sources.channels import Source, SourceKind

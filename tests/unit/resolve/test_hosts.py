@@ -47,7 +47,7 @@ def test_package_index_that_shows_a_login_page_is_not_reached(world):
     del world.server.pages["/simple/numpy/"]
     world.server.put("/simple/numpy/", b"<html><form>Name and password</form></html>")
     (tried,) = hosts.tried(world.context(small_index.recipe()).sources, [INDEX])
-    assert (tried.needed, tried.why) == (True, "the answer is not an index of packages (127.0.0.1)")
+    assert (tried.needed, tried.why) == (True, "the answer is another page (127.0.0.1)")
 
 
 @pytest.mark.parametrize(("whys", "lost"), [(("", "refused"), []), (("refused", "refused"), ["base"])])

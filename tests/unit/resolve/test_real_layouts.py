@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.resolve.sources.channels import MIRRORS, Source, SourceKind, WheelMirror
 from graphcrate.resolve.sources.index import Listings
 from tests.unit import real_pages, small_index

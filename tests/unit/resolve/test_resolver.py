@@ -455,7 +455,7 @@ PORTAL = b"<html><head><title>Log in</title></head><body><a href='/help'>help</a
 def test_login_page_in_place_of_the_index_is_said_before_uv_takes_it_for_an_empty_one(server, cache):
     place = Sources(SourceOptions(), cache, {})
     server.put("/simple/numpy/", PORTAL)
-    with pytest.raises(NetworkError, match="not an index of packages"):
+    with pytest.raises(NetworkError, match="no index of packages"):
         pinning._refuse_unusable(server.url("/simple"), place)
     pinning._refuse_unusable(server.url("/without"), place)  # of what is not there uv says it
     pinning._refuse_unusable("file:///no/such/index", place)

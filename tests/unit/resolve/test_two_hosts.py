@@ -5,7 +5,7 @@ import hashlib
 import msgspec
 import pytest
 
-from graphcrate.host.net.connections import HttpError
+from graphcrate.host.net import HttpError
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.resolve.sources import metadata
 from graphcrate.resolve.sources.target import WheelTarget

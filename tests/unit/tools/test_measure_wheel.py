@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat.facts import facts
-from graphcrate.host.net.http import Client
+from graphcrate.host.net import Client
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.platform import ARM64, DEFAULT
 from graphcrate.resolve.sources.channels import Link

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from graphcrate.compat.facts import facts, glt
 from graphcrate.compat.facts.addresses import cuda_label
-from graphcrate.host.net.connections import HttpError
+from graphcrate.host.net import HttpError
 from graphcrate.host.progress import Task
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.recipe import CHANNELS, Channel, Recipe

@@ -16,8 +16,7 @@ from packaging.version import InvalidVersion, Version
 from graphcrate.compat.facts import suites
 from graphcrate.host import settings
 from graphcrate.host.disk.cache import kept
-from graphcrate.host.net.connections import HttpError, NoAnswer
-from graphcrate.host.net.reach import Reach, is_absent
+from graphcrate.host.net import HttpError
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.model import codec
@@ -26,6 +25,8 @@ from graphcrate.model.recipe import Channel
 from graphcrate.model.words import printable
 from graphcrate.resolve.sources.channels import Source, SourceKind
 from graphcrate.resolve.sources.offers import Offers, Sources
+from patienthttp.errors import NoAnswer
+from patienthttp.reach import Reach, is_absent
 from upkeep.security.vulnerability import (
     Advisory,
 )

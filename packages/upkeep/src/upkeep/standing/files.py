@@ -13,8 +13,7 @@ from graphcrate.compat.facts import suites
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.context import Context
-from graphcrate.host.net.connections import HttpError, NoAnswer, server_of
-from graphcrate.host.net.reach import Reach, is_absent, words
+from graphcrate.host.net import HttpError
 from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Task
 from graphcrate.inputs.bases.archive import SuiteArchive
@@ -36,6 +35,8 @@ from graphcrate.model.words import joined, number_of
 from graphcrate.resolve.sources import channels, search
 from graphcrate.resolve.sources.channels import Link, Source, SourceKind
 from graphcrate.resolve.sources.offers import Offers, Sources
+from patienthttp.errors import NoAnswer, server_of
+from patienthttp.reach import Reach, is_absent, words
 from upkeep.standing import doubts
 from upkeep.standing.presence import Presence
 from upkeep.standing.values import (

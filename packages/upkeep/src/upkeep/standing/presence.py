@@ -9,13 +9,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from graphcrate.host.context import Context
-from graphcrate.host.net.connections import HttpError, server_of
-from graphcrate.host.net.http import Client
-from graphcrate.host.net.reach import Reach, is_absent, words
+from graphcrate.host.net import Client, HttpError
 from graphcrate.inputs.bases import snapshot
 from graphcrate.inputs.bases.mirrors import addresses, archives, is_path, is_time
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.lock import DebianPackage
+from patienthttp.errors import server_of
+from patienthttp.reach import Reach, is_absent, words
 from upkeep.standing.values import FilePlace, Kind, Sighting
 
 _ENOUGH = 2  #: servers that have a file: the others are not asked

@@ -5,8 +5,8 @@ import ssl
 
 import pytest
 
-from graphcrate.host.net.connections import HttpError
-from graphcrate.host.net.http import Client
+from patienthttp.client import Client
+from patienthttp.errors import HttpError
 from tests.loopback import Answers, Loopback
 from tests.unit.authority import make_authority
 

@@ -7,19 +7,11 @@ import threading
 
 import pytest
 
-from graphcrate.host.net import patience
-from graphcrate.host.net.connections import HttpError, NoAnswer
-from graphcrate.host.net.http import Client
-from graphcrate.host.net.patience import (
-    NOTED_SECONDS,
-    RATE_SECONDS,
-    SILENT_SECONDS,
-    WORTH,
-    Meter,
-    Patience,
-    TooSlowError,
-)
-from graphcrate.host.net.retry import MOST, STALLED_TRIES, Retry
+from patienthttp import patience
+from patienthttp.client import Client
+from patienthttp.errors import HttpError, NoAnswer
+from patienthttp.patience import NOTED_SECONDS, RATE_SECONDS, SILENT_SECONDS, WORTH, Meter, Patience, TooSlowError
+from patienthttp.retry import MOST, STALLED_TRIES, Retry
 
 
 class Clock:

@@ -7,155 +7,21 @@ import http.client
 import ipaddress
 import netrc
 import os
-import shlex
 import socket
 import ssl
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphcrate.host.net.patience import HeadTooLargeError, TooSlowError
-from graphcrate.model.command import setting
-from graphcrate.model.errors import NetworkError
-from graphcrate.model.words import is_loopback
+from patienthttp.errors import NAME_SERVER_FAILS, HttpError, NoAnswer, host_of, is_loopback
+from patienthttp.patience import HeadTooLargeError, TooSlowError
 
 if TYPE_CHECKING:
     import urllib3
 
-FOLLOWED = (301, 302, 303, 307, 308)
-#: statuses that may be gone at the next try
-TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
-
-
-#: statuses of a server that does not give a file
-ABSENT = frozenset({401, 403, 404, 410, 451})
-
-
-class NoAnswer(StrEnum):
-    """The reason why there is no answer; the value is what a user reads."""
-
-    NAME = "name does not resolve"
-    NAME_SERVER = "name server does not answer"
-    REFUSED = "connection refused"
-    UNREACHABLE = "network is unreachable"
-    NO_ANSWER = "no answer to the attempt to connect"
-    STALLED = "the server stopped sending"
-    CUT = "connection was cut"
-    CERTIFICATE = "certificate is not trusted"
-    TLS = "no secure connection"
-    PROXY = "the proxy does not let us through"
-    STATUS = "HTTP error"
-    REDIRECTS = "too many redirects"
-    TOO_LARGE = "the answer is too large"
-    DAMAGED = "the page is damaged"
-    NO_INDEX = "the answer is not an index of packages"
-    ADDRESS = "not an address that can be fetched"
-
-
-#: passes by itself
-_TEMPORARY = frozenset({NoAnswer.STALLED, NoAnswer.CUT})
-#: worth one more try: the choice between candidates should not wait long
-NOT_REACHED = frozenset(
-    {
-        *(NoAnswer.NAME, NoAnswer.NAME_SERVER, NoAnswer.REFUSED, NoAnswer.UNREACHABLE),
-        *(NoAnswer.NO_ANSWER, NoAnswer.TLS, NoAnswer.PROXY),
-    }
-)
-#: of getaddrinfo(3): the name server was asked in vain, or refused; others say that it knows no such name
-_NAME_SERVER_FAILS = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL})
-
 #: what the system's own words add nothing to
 _SAYS_ALL = frozenset({NoAnswer.NAME, NoAnswer.NAME_SERVER, NoAnswer.NO_ANSWER, NoAnswer.STALLED, NoAnswer.REFUSED})
-
-_HELP = {
-    NoAnswer.NAME: "The name is misspelt, or only the name servers of another network (a VPN, a site) know it.",
-    NoAnswer.NAME_SERVER: "The name servers in /etc/resolv.conf are down, or no network leads to them.",
-    NoAnswer.REFUSED: "The server, or the proxy before it, is down.",
-    NoAnswer.UNREACHABLE: "This machine has no route to the host.",
-    NoAnswer.NO_ANSWER: "A firewall drops the packets, or the host is down.",
-    NoAnswer.STALLED: "The server, or the line to it, is overloaded or down; or a firewall lets the connection hang.",
-    NoAnswer.CERTIFICATE: "A proxy of your site may sign connections with its own certificate.",
-    NoAnswer.NO_INDEX: "A login page or a portal answers in its place, or the address is that of another page.",
-}
-
-_NEXT = {
-    NoAnswer.NAME: (
-        f"getent hosts {{host}}    asks the name servers of this machine; or name a mirror: {setting(mirror='…')}"
-    ),
-    NoAnswer.NAME_SERVER: "getent hosts {host}    asks them again; once it answers, the same command again",
-    NoAnswer.CERTIFICATE: "set SSL_CERT_FILE=/path/of/the/ca-bundle.crt and run the same command again",
-    NoAnswer.PROXY: "check https_proxy and no_proxy",
-    NoAnswer.NO_INDEX: f"open the address in a browser and log in there, or name a mirror: {setting(mirror='sjtu')}",
-}
-
-
-class HttpError(NetworkError):
-    """No usable answer. `host` and `reason` for people and programs; `status` with NoAnswer.STATUS."""
-
-    reason: NoAnswer = NoAnswer.STATUS
-    host: str = ""
-    status: int | None = None
-    retry_after: float | None = None
-    is_final: bool = False  #: the budget of tries is used up
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return *super().__reduce__(), dict(self.__dict__)
-
-    @classmethod
-    def of(cls, reason: NoAnswer, url: str, detail: str = "") -> "HttpError":
-        """The error for this address."""
-        host = host_of(url)
-        step = _NEXT.get(reason, f"check the network of this machine, or name a mirror: {setting(mirror='…')}")
-        error = cls(
-            f"{redacted(url)}: {reason}" + (f" ({detail})" if detail else ""),
-            cause=_HELP.get(reason, ""),
-            next_step=step.replace("{host}", shlex.quote(host)),
-        )
-        error.reason, error.host = reason, host
-        return error
-
-    @property
-    def constraint(self) -> str:
-        """In a few words, for a list of candidates: `name does not resolve (download.pytorch.org)`."""
-        what = str(self.reason) if self.status is None else f"HTTP {self.status}"
-        return f"{what} ({self.host})" if self.host else what
-
-    @property
-    def is_temporary(self) -> bool:
-        """Return whether the server may answer at the next try."""
-        return self.status in TEMPORARY if self.reason is NoAnswer.STATUS else self.reason in _TEMPORARY
-
-    @property
-    def retries(self) -> int:
-        """Tries that this failure is worth of a server without an earlier answer."""
-        return int(self.reason in NOT_REACHED)
-
-
-def redacted(url: str) -> str:
-    """The address without user, password, query and fragment. The user of ssh stays: `git` is everybody's there."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-    except ValueError:
-        return "a malformed address"
-    user, at, host = parts.netloc.rpartition("@")
-    shown = user.partition(":")[0] + at if parts.scheme.endswith("ssh") else ""
-    return urllib.parse.urlunsplit((parts.scheme, shown + host, parts.path, "", ""))
-
-
-def host_of(url: str) -> str:
-    """The host's name, or an empty string."""
-    try:
-        return urllib.parse.urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def server_of(url: str) -> str:
-    """Host and port of an address, without user and password; the address itself where it has no host."""
-    address = redacted(url)
-    return address.partition("://")[2].partition("/")[0] or address
 
 
 def without_credentials(url: str) -> tuple[str, str]:
@@ -269,7 +135,7 @@ def _reason(error: Exception, body: bool) -> NoAnswer:
         (NoAnswer.PROXY, isinstance(error, kinds.ProxyError)),
         (
             NoAnswer.NAME_SERVER,
-            any(isinstance(cause, socket.gaierror) and cause.errno in _NAME_SERVER_FAILS for cause in causes),
+            any(isinstance(cause, socket.gaierror) and cause.errno in NAME_SERVER_FAILS for cause in causes),
         ),
         (NoAnswer.NAME, any(isinstance(cause, socket.gaierror) for cause in causes)),
         (NoAnswer.CERTIFICATE, any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)),

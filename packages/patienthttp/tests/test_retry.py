@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from graphcrate.host.net.connections import HttpError, NoAnswer
-from graphcrate.host.net.retry import LONGEST_PAUSE, MOST, TRIES, Retry
+from patienthttp.errors import HttpError, NoAnswer
+from patienthttp.retry import LONGEST_PAUSE, MOST, TRIES, Retry
 
 
 def failing(times, reason=NoAnswer.STATUS, status=503, after=None):

@@ -19,20 +19,18 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.host.net import connections, patience
-from graphcrate.host.net.connections import FOLLOWED, HttpError, NoAnswer, host_of
-from graphcrate.host.net.patience import Patience
-from graphcrate.host.net.retry import TRIES, Retry
-from graphcrate.model import limits
-from graphcrate.model.command import setting
-from graphcrate.model.errors import IntegrityError
+from patienthttp import connections, patience
+from patienthttp.errors import FOLLOWED, DifferentFileError, HttpError, NoAnswer, host_of
+from patienthttp.patience import Patience
+from patienthttp.retry import TRIES, Retry
 
 if TYPE_CHECKING:
     import urllib3
 
 CHUNK = 1 << 20  #: bytes read and written at once
 REDIRECTS = 10
-BODY_LIMIT = limits.ANSWER  #: bytes of a page; larger ones are files and belong in `download`
+BODY_LIMIT = 256 << 20  #: bytes of a page; larger ones are files and belong in `download`
+LARGEST_FILE = 16 << 30  #: bytes of a file of unknown size
 
 #: what is sent: bytes, or a function that yields them, called again for each try
 Body = bytes | Callable[[], Generator[bytes, None, None]] | None
@@ -89,6 +87,8 @@ class PartialDownload:
 
 class Client:
     """Keeps connections open; may be used from many threads."""
+
+    agent = "patienthttp"  #: what it calls itself
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Client:
         *,
         size: int | None,
         sha256: str | None,
-        most: int = limits.WHEEL_FILE,
+        most: int = LARGEST_FILE,
         headers: Mapping[str, str] = {},
         advance: Callable[[int], None],
         tries: int = TRIES,
@@ -174,8 +174,8 @@ class Client:
         part that turns out wrong is fetched once more from its start. `advance` gets bytes (negative when a part is
         thrown away); `tries`: more of a request that fails; `most`: bytes of a file of unknown size.
         Returns the sha256, also where none was promised (None: then `partial` is new, or `headers` have the If-Range of
-        what it is a part of). Raises IntegrityError for other bytes than promised (`partial` is removed), HttpError,
-        and OSError of the disk.
+        what it is a part of). Raises DifferentFileError for other bytes than promised (`partial` is removed),
+        HttpError, and OSError of the disk.
         """
         least, most = (0, most) if size is None else (size, size)
         with partial.open("a+b") as file:
@@ -197,11 +197,10 @@ class Client:
                 if not resumed:
                     break
         partial.unlink(missing_ok=True)
-        raise IntegrityError(
+        raise DifferentFileError(
             f"{urllib.parse.unquote(url.partition('?')[0].rpartition('/')[2])} from {host_of(url)} {difference}",
             cause="The server has another file under this name: a stale mirror, a damaged copy or an attack.",
-            next_step=f"try another source: {setting(mirror='sjtu')}, aliyun or nju for PyTorch's channel, "
-            f"or another channel: {setting(channel='pypi')}",
+            next_step="try another source",
         )
 
     def size(self, url: str, *, tries: int = TRIES) -> int:
@@ -302,7 +301,7 @@ class Client:
         if not host_of(url) or urllib.parse.urlsplit(url).scheme not in ("http", "https"):
             raise HttpError.of(NoAnswer.ADDRESS, url)
         address, credentials = connections.without_credentials(url)
-        sent = {"User-Agent": "graphcrate"} | dict(headers)
+        sent = {"User-Agent": self.agent} | dict(headers)
         if not any(name.lower() == "authorization" for name in sent):
             sent |= connections.authorization(address, credentials, self._environment)
         with contextlib.ExitStack() as stack:
@@ -325,7 +324,7 @@ class Client:
         key = proxy, "https:" in (url[:6], proxy[:6])
         with self._lock:
             if key not in self._pools:
-                from graphcrate.host.net.pool import make_pool  # urllib3 takes 50 ms
+                from patienthttp.pool import make_pool  # urllib3 takes 50 ms
 
                 self._pools[key] = make_pool(*key, self._environment)
             return self._pools[key]

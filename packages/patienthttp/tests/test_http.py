@@ -14,10 +14,10 @@ from unittest import mock
 import pytest
 import urllib3
 
-from graphcrate.host.net import patience
-from graphcrate.host.net.connections import HttpError, NoAnswer, proxy_for, redacted
-from graphcrate.host.net.http import CHUNK, Client
-from graphcrate.model.errors import HostError, IntegrityError
+from patienthttp import patience
+from patienthttp.client import CHUNK, Client
+from patienthttp.connections import proxy_for
+from patienthttp.errors import BundleError, DifferentFileError, HttpError, NoAnswer, redacted
 from tests.made import refused
 from tests.unit.wheel_server import Fault
 
@@ -134,7 +134,7 @@ def test_http_403_is_not_retried_pickles_and_hides_secrets(server, client, pause
 
 
 def test_missing_ca_bundle_is_a_host_error():
-    with pytest.raises(HostError, match="SSL_CERT_FILE=/no/such/bundle"):
+    with pytest.raises(BundleError, match="SSL_CERT_FILE=/no/such/bundle"):
         Client({"SSL_CERT_FILE": "/no/such/bundle"}).request("GET", "https://127.0.0.1:1/")
 
 
@@ -143,7 +143,7 @@ def test_certificates_are_those_of_the_first_variable_that_names_some():
     names = ["SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_DIR"]
     environment = {name: f"/no/such/{name}" for name in reversed(names)}
     for name in names:
-        with pytest.raises(HostError, match=f"{name}=/no/such/{name}"):
+        with pytest.raises(BundleError, match=f"{name}=/no/such/{name}"):
             Client(environment).request("GET", "https://127.0.0.1:1/")
         environment[name] = ""
 
@@ -309,14 +309,14 @@ def test_download_with_another_hash_or_size_is_refused_and_removed(download, tmp
         (SIZE - 1, [], f"instead of {SIZE - 1}"),
         (SIZE + 1, [], f"instead of {SIZE + 1}"),
     ):
-        with pytest.raises(IntegrityError, match=message):
+        with pytest.raises(DifferentFileError, match=message):
             download(size=size, faults=faults)
         assert not (tmp_path / "part").exists()
 
 
 @pytest.mark.parametrize("hash_of_it", [SHA256, None])
 def test_download_of_unknown_size_ends_where_no_honest_file_is_larger(download, tmp_path, hash_of_it):
-    with pytest.raises(IntegrityError, match=r"instead of at most 1000000"):
+    with pytest.raises(DifferentFileError, match=r"instead of at most 1000000"):
         download(size=None, sha256=hash_of_it, most=1_000_000)
     assert not (tmp_path / "part").exists()
     assert download(size=None, sha256=hash_of_it, most=SIZE)[0] == SHA256
@@ -326,7 +326,7 @@ def test_download_longer_than_promised_is_cut_off(server, client, tmp_path):
     """No more of it reaches the disk than shows that it is another file, however much a server sends."""
     server.put("/torch.whl", CONTENT)
     counted = []
-    with pytest.raises(IntegrityError):
+    with pytest.raises(DifferentFileError):
         client.download(server.url("/torch.whl"), tmp_path / "part", size=1000, sha256=SHA256, advance=counted.append)
     assert sum(count for count in counted if count > 0) <= CHUNK < SIZE
     assert client.request("GET", server.url("/torch.whl")).body == CONTENT, "not the rest of the one before"
@@ -345,7 +345,7 @@ def test_connection_is_used_again_after_a_whole_body_alone(client, tmp_path, mon
     """Bytes that a server sends later would be read as the next answer."""
     answer = mock.Mock(status=200, headers={}, **{"read.side_effect": pieces})
     monkeypatch.setattr(client, "_open", lambda *_: (answer, "https://example.org/a"))
-    with contextlib.suppress(IntegrityError, HttpError):
+    with contextlib.suppress(DifferentFileError, HttpError):
         client.download(
             "https://example.org/a", tmp_path / "part", size=5, sha256=None, advance=lambda _: None, tries=0
         )

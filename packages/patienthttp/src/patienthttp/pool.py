@@ -16,9 +16,9 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from graphcrate.host.disk.os_errors import MachineError
-from graphcrate.host.net import patience
-from graphcrate.host.net.connections import without_credentials
+from patienthttp import patience
+from patienthttp.connections import without_credentials
+from patienthttp.errors import BundleError
 
 CONNECTIONS = 16  #: kept open per host
 BUNDLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -112,7 +112,7 @@ def _certificates(environment: Mapping[str, str]) -> ssl.SSLContext:
         folder = Path(chosen).is_dir()
         return ssl.create_default_context(cafile=None if folder else chosen, capath=chosen if folder else None)
     except OSError as error:
-        raise MachineError(
+        raise BundleError(
             f"{name}={chosen} is not a usable certificate bundle: {error.strerror or error}",
             next_step=f"let {name} name a PEM file with the certificates to trust, or unset it",
         ) from error

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from graphcrate.host.net.connections import NOT_REACHED, HttpError, NoAnswer, server_of
+from patienthttp.errors import NOT_REACHED, HttpError, NoAnswer, server_of
 
 Result = TypeVar("Result")
 

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from graphcrate.host.net.connections import HttpError, NoAnswer
-from graphcrate.host.net.patience import WORTH
+from patienthttp.errors import HttpError, NoAnswer
+from patienthttp.patience import WORTH
 
 FIRST_PAUSE = 0.5  #: seconds; each further failure in a row doubles it
 LONGEST_PAUSE = 60.0  #: also of those that a server asks for by Retry-After; a server that asks for more is left alone

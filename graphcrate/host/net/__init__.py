@@ -1,6 +1,0 @@
-"""HTTP: one client with one policy for proxies, certificates, retries and silence.
-
-http.Client ──retry──▶ connections (proxy, credentials) ──pool──▶ urllib3
-              │ reach: a server that is down is asked once
-              └ patience: how long a silent one is waited for
-"""
