@@ -42,13 +42,14 @@ from bench.audit_record import (
 from graphcrate.host import process, settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import remove_tree
-from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.inputs.bases import Base, debian, debs
 from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve.sources import offers
 from graphcrate.resolve.stack.pinning import constraints_of
+from nsbox.box import Bind
 
 ROOT = Path(__file__).resolve().parent.parent
 PAIRS = ROOT / "bench" / "audit_pairs.toml"

@@ -36,6 +36,7 @@ from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep
 from graphcrate.resolve.sources.fetch import fetch
 from graphcrate.resolve.stack.base import prepare_base
+from nsbox.box import Bind
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -135,14 +136,14 @@ def plainly(job: extensions.CompileJob, folder: Path) -> float:
         build.mkdir()
         shutil.copyfile(job.files[package.file.sha256], build / package.file.name)
         (build / "tmp").mkdir()
-        binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, house.BUILD, read_only=False)]
-        binds += [sandbox.Bind(job.toolkit, CUDA_HOME)] if job.toolkit is not None else []
+        binds = [Bind(venv, VENV), Bind(build, house.BUILD, read_only=False)]
+        binds += [Bind(job.toolkit, CUDA_HOME)] if job.toolkit is not None else []
         command = [f"{VENV}/bin/python", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-cache-dir"]
         command += ["--no-index", "--wheel-dir", house.BUILD, f"{house.BUILD}/{package.file.name}"]
         inside = {**environment, "TMPDIR": f"{house.BUILD}/tmp"}
 
         def compile_it(
-            command: list[str] = command, inside: "dict[str, str]" = inside, binds: list[sandbox.Bind] = binds
+            command: list[str] = command, inside: "dict[str, str]" = inside, binds: list[Bind] = binds
         ) -> None:
             done = sandbox.run_in(job.build_base.rootfs, sandbox.Exec(command, inside, binds))
             if done.returncode != 0:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphcrate.host.sandbox.steps import Step
-from graphcrate.host.sandbox.walls import WALLS
+from nsbox.walls import WALLS
 
 RESULTS = Path(__file__).resolve().parent.parent / "tests" / "engines" / "escapes.json"
 #: column → where it was tried

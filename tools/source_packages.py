@@ -46,6 +46,7 @@ from graphcrate.model.lock import Lock, LockedFile, LockedPackage
 from graphcrate.model.plan import VENV, CompileStep
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.stack import base as bases
+from nsbox.box import Bind
 from tools.tables import filled
 from tools.typed import Message, Typed, advised
 
@@ -232,7 +233,7 @@ def _use(source: Source, typed: Typed, job: CompileJob, lock: Lock, wheels: Sequ
         "HOME": "/tmp",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    binds = [sandbox.Bind(venv, VENV)]
+    binds = [Bind(venv, VENV)]
     done = sandbox.run_in(
         job.base.rootfs, sandbox.Exec(argv, variables, binds, cwd="/tmp", timeout=USE_SECONDS, step=Step.SMOKE)
     )

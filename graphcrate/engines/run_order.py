@@ -14,10 +14,11 @@ from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.watching import Watch
 from graphcrate.host.sandbox import given
-from graphcrate.host.sandbox.sandbox import Bind, Exec, Inside
+from graphcrate.host.sandbox.sandbox import Exec, Inside
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.model.errors import UsageError
 from graphcrate.model.words import joined, printable
+from nsbox.box import Bind
 
 WORK = "/work"  #: the folder in which `run` was typed, inside
 CACHE = "/cache"  #: that of --cache-dir, inside

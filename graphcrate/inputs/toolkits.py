@@ -20,7 +20,7 @@ from graphcrate.compat.facts.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.compat.plan.planning import SYSTEM_PATH
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache
-from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.model.command import LOCK_AGAIN, setting
@@ -30,6 +30,7 @@ from graphcrate.model.plan import CUDA_HOME, toolkit_id
 from graphcrate.oci import access, reference, spec
 from graphcrate.oci.blob import open_blob
 from graphcrate.oci.spec import LayerBlob
+from nsbox.box import Bind
 
 #: Raise it whenever the same toolkit would give another folder.
 TOOLKIT_FORMAT = 1

@@ -26,8 +26,6 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     ldconfig: str  #: in the output of `ldconfig -p`: "x86-64"
     oldest_glibc: int  #: minor version of the first glibc 2 that manylinux has for it (PEP 513, PEP 599)
     qemu: str  #: QEMU's program that runs its programs elsewhere: "qemu-x86_64"
-    audit: int  #: AUDIT_ARCH_… of linux/audit.h, which seccomp filters ask for
-    calls: int  #: column of the tables in `host.sandbox.syscalls`; 0: they have none
 
     @property
     def name(self) -> str:
@@ -90,8 +88,6 @@ AMD64 = Platform(
     ldconfig="x86-64",
     oldest_glibc=5,
     qemu="qemu-x86_64",
-    audit=0xC000003E,
-    calls=1,
 )
 #: what Grace machines have (GH200, GB200); elsewhere its images are made by an emulator
 ARM64 = Platform(
@@ -108,8 +104,6 @@ ARM64 = Platform(
     ldconfig="AArch64",
     oldest_glibc=17,
     qemu="qemu-aarch64",
-    audit=0xC00000B7,
-    calls=2,
 )
 PLATFORMS = (AMD64, ARM64)
 SUPPORTED = (AMD64, ARM64)  #: those that images are made for

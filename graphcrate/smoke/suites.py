@@ -22,7 +22,8 @@ from graphcrate.model.words import visible
 from graphcrate.smoke.verdict import failed, judge_output, phase
 
 if TYPE_CHECKING:
-    from graphcrate.host.sandbox.sandbox import Bind, Inside
+    from graphcrate.host.sandbox.sandbox import Inside
+    from nsbox.box import Bind
 
 SUITES_FOLDER = "/opt/graphcrate/suites"
 START = "start"  #: name of the program that runs with what the suites run without
@@ -125,7 +126,8 @@ def run(
     # what an unchanged image, which runs nothing, need not load
     from graphcrate.host.disk.atomic import write_file
     from graphcrate.host.sandbox import beneath
-    from graphcrate.host.sandbox.sandbox import Bind, Exec
+    from graphcrate.host.sandbox.sandbox import Exec
+    from nsbox.box import Bind
 
     if program.title:
         say(f"smoke test {program.name}: {program.title}")
@@ -180,7 +182,7 @@ def _masks(starts: Sequence[StartUp], folder: Path, stack: contextlib.ExitStack)
     """Give an empty file for the place of each that runs by itself; all nodes see `folder`, and no program does."""
     import tempfile
 
-    from graphcrate.host.sandbox.sandbox import Bind
+    from nsbox.box import Bind
 
     files = [start.path for start in starts if not start_up.is_variable(start)]
     if files:

@@ -15,9 +15,10 @@ import pytest
 from graphcrate.engines import apptainer
 from graphcrate.host import settings
 from graphcrate.host.engines import apptainer_client
-from graphcrate.host.sandbox.sandbox import Bind, Exec
+from graphcrate.host.sandbox.sandbox import Exec
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
+from nsbox.box import Bind
 from sifsquash import sif
 from tests.conftest import ROOT
 from tests.engines import tiny

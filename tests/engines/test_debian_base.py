@@ -16,12 +16,13 @@ from packageurl import PackageURL
 
 from graphcrate.checks import system
 from graphcrate.compat.facts import compilers, identities
-from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.bases import debian, normalise
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.publish.bill import parts
+from nsbox.box import Bind
 from tests import sources
 from tests.engines.workplace import until
 from tests.made import place

@@ -13,8 +13,9 @@ import pytest
 from graphcrate.engines import oci
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.engines import oci_engine
-from graphcrate.host.sandbox.sandbox import Bind, Exec
+from graphcrate.host.sandbox.sandbox import Exec
 from graphcrate.model.errors import BuildError, HostError
+from nsbox.box import Bind
 from tests.conftest import ROOT, program
 from tests.engines import tiny
 from tests.engines.daemons import shared_docker, shared_podman

@@ -388,7 +388,8 @@ import contextlib, json, sys
 from pathlib import Path
 from graphcrate.engines.embedded.run import unpacked
 from graphcrate.host.disk.cache import Cache
-from graphcrate.host.sandbox.sandbox import Bind, Exec
+from graphcrate.host.sandbox.sandbox import Exec
+from nsbox.box import Bind
 from graphcrate.oci.layout import read_layout
 layout = read_layout(Path(sys.argv[1]))
 with contextlib.closing(Cache(Path(sys.argv[2]))) as cache, unpacked(layout, cache=cache) as image:

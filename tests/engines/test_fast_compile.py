@@ -24,6 +24,7 @@ from graphcrate.resolve.sources.fetch import fetch_one
 from graphcrate.resolve.sources.offers import Offers, Sources, UnavailableError
 from graphcrate.resolve.sources.target import WheelTarget
 from graphcrate.resolve.stack.pinning import lock_offer
+from nsbox.box import Bind
 from treeaudit import elf, fatbin
 
 pytestmark = [
@@ -139,7 +140,7 @@ def inside(compiled_for, ground):
 
     def run(program, *arguments):
         argv = [f"{VENV}/bin/python", "-s", "-c", program, *arguments]
-        binds = [sandbox.Bind(venv, VENV), sandbox.Bind(ground / "looked-at", LOOKED_AT)]
+        binds = [Bind(venv, VENV), Bind(ground / "looked-at", LOOKED_AT)]
         done = sandbox.run_in(job.base.rootfs, sandbox.Exec(argv, {"PATH": f"{VENV}/bin:/usr/bin:/bin"}, binds))
         assert done.returncode == 0, done.lines
         return json.loads(done.lines[-1])

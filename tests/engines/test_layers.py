@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from graphcrate.engines.embedded import run as embedded
-from graphcrate.host.sandbox.sandbox import Bind
 from graphcrate.oci.layout import read_layout
 from graphcrate.smoke import suites
+from nsbox.box import Bind
 from tests.engines.workplace import call
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("patchelf")]

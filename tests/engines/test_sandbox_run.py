@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from graphcrate.host.disk.cache import Cache
-from graphcrate.host.sandbox import sandbox
-from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
+from nsbox import box
+from nsbox.box import Bind
+from nsbox.errors import Failure
 from tests.engines import tiny
 from tests.engines.workplace import call, running, until
 
@@ -59,14 +61,14 @@ def kind(request, monkeypatch):
     """Each way in turn, as if the others were forbidden."""
     if request.param != "user" and os.geteuid() != 0:
         pytest.skip("needs root")
-    real = sandbox._start
+    real = box.start_one
 
     def only(orders, run):
         if request.param != orders["kind"]:
-            return None, sandbox.Failure("unshare", 1, "forbidden by the test")
+            return None, Failure("unshare", 1, "forbidden by the test")
         return real(orders, run)
 
-    monkeypatch.setattr(sandbox, "_start", only)
+    monkeypatch.setattr(box, "start_one", only)
     return request.param
 
 
@@ -142,7 +144,9 @@ def test_a_folder_bound_over_another_and_what_is_mounted_below_a_read_only_one(r
     assert (tmp_path / "etc/new").exists()
     if os.geteuid() == 0:
         program = "mkdir -p {0}/below && mount -t tmpfs none {0}/below && exec {1} -c {2}"
-        code = f"""from pathlib import Path; from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+        code = f"""from pathlib import Path
+from graphcrate.host.sandbox.sandbox import Exec, run_in
+from nsbox.box import Bind
 print(run_in(Path({str(rootfs)!r}), Exec(["sh", "-c", "touch /data/below/new || echo refused"], {ENVIRONMENT!r},
              [Bind(Path({str(tmp_path / "data")!r}), "/data")])).lines[-1])"""
         command = program.format(tmp_path / "data", sys.executable, shlex.quote(code))
@@ -215,9 +219,10 @@ def test_an_attached_command_has_this_process_s_streams(rootfs, project, kind):
     marker = f"6000{os.getpid() % 100_000:05d}"
     command = ["sh", "-c", f"cat; echo complaint >&2; sleep {marker} >/dev/null 2>&1 & exit 7"]
     program = (
-        f"from pathlib import Path; from graphcrate.host.sandbox import sandbox; real = sandbox._start; "
-        f"sandbox._start = lambda orders, run: real(orders, run) if {kind!r} == orders['kind'] else "
-        f"(None, sandbox.Failure('unshare', 1, 'forbidden by the test')); "
+        f"from pathlib import Path; from graphcrate.host.sandbox import sandbox; from nsbox import box; "
+        f"real = box.start_one; "
+        f"box.start_one = lambda orders, run: real(orders, run) if {kind!r} == orders['kind'] else "
+        f"(None, box.Failure('unshare', 1, 'forbidden by the test')); "
         f"print(sandbox.run_in(Path({str(rootfs)!r}), sandbox.Exec({command!r}, {ENVIRONMENT!r}, attached=True)))"
     )
     done = subprocess.run(

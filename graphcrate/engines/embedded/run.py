@@ -24,7 +24,6 @@ from graphcrate.host.disk.cleaning import bytes_below
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox import walls
 from graphcrate.host.sandbox.emulation import Emulator, is_native
 from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.inputs.emulators import prepare_emulator, stored_emulator
@@ -33,6 +32,7 @@ from graphcrate.model.platform import SUPPORTED, Platform
 from graphcrate.model.report import Artifact
 from graphcrate.oci import layer_files
 from graphcrate.oci.layout import Layout, read_layout
+from nsbox import walls
 
 KEPT = 2
 SHELL = ("/bin/sh",)  #: which every image with a shell has
@@ -108,7 +108,7 @@ def run_inside(layout: Layout, request: RunRequest, ctx: Context) -> int:
     """
     order = make_order(request, ctx, own_program(layout), gpu=is_native(layout.platform))
     if lacking := walls.sentence(walls.missing(), os.uname().release):
-        ctx.progress.note(lacking)
+        ctx.progress.note(f"{lacking}; docs/sandbox.md says what they keep out")
     if prepare_emulator(layout.platform, ctx):
         ctx.progress.note(emulated(layout.platform))
     with unpacked(layout, cache=ctx.cache, progress=ctx.progress) as inside:

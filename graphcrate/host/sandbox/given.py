@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from graphcrate.host.sandbox import namespaces
 from graphcrate.model.errors import HostError
+from nsbox import namespaces
 
 _PASSWD = Path("/etc/passwd")
 FIRST_USER = 1000  #: numbers below are the system's own (login.defs(5), UID_MIN)

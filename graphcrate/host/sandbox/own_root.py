@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from graphcrate.host.sandbox.sandbox import Bind
+from nsbox.box import Bind
 
 #: of a Linux by FHS, by merged /usr, NixOS and Guix
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix/store", "gnu/store")

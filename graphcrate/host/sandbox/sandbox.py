@@ -1,52 +1,32 @@
 """Runs a command inside a root file system with no engine: no daemon, no root, nothing left mounted.
 
-In a user namespace (plain user or root), else in a mount namespace (root with CAP_SYS_ADMIN). What happens inside is in
-`host.sandbox.namespaces`, what each step gets in `host.sandbox.steps`. It keeps attackers in: docs/sandbox.md has what
-they tried."""
+`nsbox` isolates it; what each step gets is in `host.sandbox.steps`, and GPUs, the time-out and its output are added
+here. It keeps attackers in: docs/sandbox.md has what they tried."""
 
-import errno
 import functools
-import json
 import math
 import os
-import re
 import socket
-import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
-
-import msgspec
+from typing import Protocol
 
 from graphcrate.host import arguments, process
-from graphcrate.host.arguments import Argv
 from graphcrate.host.disk.os_errors import MachineError
-from graphcrate.host.sandbox import attach, emulation, namespaces, seccomp
+from graphcrate.host.sandbox import attach, emulation
 from graphcrate.host.sandbox import gpu as gpus
 from graphcrate.host.sandbox.emulation import Emulator
-from graphcrate.host.sandbox.steps import CAPABILITIES, Step
-from graphcrate.model import codec
+from graphcrate.host.sandbox.steps import Step
 from graphcrate.model.command import IMAGE_AGAIN, command, for_shell, setting
 from graphcrate.model.errors import HostError
+from nsbox import box
+from nsbox.box import Bind
+from nsbox.errors import BoxError, NoEmulatorError, NoRootError, NotIsolatedError
 
+HOST_NAME = "graphcrate"  #: inside, where there is no network
 HOSTS = "127.0.0.1\tlocalhost {name}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 _AGAIN = f"{command('cache', free='bases')}    (the next run makes the base again)"
-#: settings under /proc/sys that can forbid user namespaces: the value that does, the value that allows them
-RESTRICTIONS = {
-    "kernel.unprivileged_userns_clone": ("0", "1"),
-    "user.max_user_namespaces": ("0", "15000"),
-    "kernel.apparmor_restrict_unprivileged_userns": ("1", "0"),
-}
-
-
-class Bind(msgspec.Struct, frozen=True):
-    """A file or folder of the host that the command sees at `target` (absolute, made where the image lacks it)."""
-
-    source: Path
-    target: str
-    read_only: bool = True
 
 
 @dataclass(frozen=True)
@@ -87,14 +67,6 @@ class Inside(Protocol):
         """
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """The failure of the isolation: at which stage, with which errno (0: none)."""
-
-    stage: str
-    errno: int
-    what: str
-
-
 def run_in(rootfs: Path, command: Exec) -> process.Completed:
     """Run a command with `rootfs` as its root folder, as root inside; exit code 128 + N after signal N.
 
@@ -110,95 +82,37 @@ def run_in(rootfs: Path, command: Exec) -> process.Completed:
         binds = [*binds, *gpu_binds(host)]
         variables = gpus.extend(variables, host)
     check(rootfs, binds)
-    needs = command.step.value
-    orders: dict[str, Any] = {
-        "rootfs": str(rootfs.resolve()),
-        "staging": next(name for name in namespaces.OWN_FOLDERS if (rootfs / name).is_dir()),
-        "argv": list(command.argv),
-        "environment": variables,
-        "working_folder": command.cwd or "/",
-        "binds": [(str(bind.source.resolve()), bind.target, bind.read_only) for bind in binds],
-        "files": {} if needs.changes_root else network_files(command.network),
-        "changes_root": needs.changes_root,
-        "network": command.network,
-        "emulator": command.emulator.orders if command.emulator else {},
-        "parent": os.getpid(),
-        "capabilities": [CAPABILITIES[name] for name in needs.capabilities],
-        "internet": needs.internet,
-        "writable": writable_places(command.step, binds),
-        "filter": _filter(command.step).hex(),
-        "asking": _filter(command.step, asking=True).hex(),
-        "asked": seccomp.asked(os.uname().machine),
-        "filter_required": needs.ignored_owners,
-    }
+    boxed = box.Box(
+        rootfs=rootfs,
+        argv=command.argv,
+        needs=command.step.value,
+        environment=variables,
+        cwd=command.cwd,
+        binds=binds,
+        files={} if command.step.value.changes_root else network_files(command.network),
+        network=command.network,
+        emulator=command.emulator.boxed if command.emulator else None,
+        host_name=HOST_NAME,
+    )
     title = " ".join(["sandbox:", *(Path(word).name for word in command.argv[:3])])
     run = functools.partial(
         process.run, on_line=command.on_line, timeout=command.timeout, silence=command.silence, title=title
     )
-    attached = functools.partial(_attached, ends=command.ends)
-    failures = []
-    for kind in ("user", "mount") if os.geteuid() == 0 else ("user",):
-        done, failure = _start({**orders, "kind": kind}, attached if command.attached else run)
-        if failure is None:
-            return done
-        if failure.stage == namespaces.EMULATOR and command.emulator:
-            raise emulation.refused(command.emulator.platform.title, failure.what)
-        failures.append(failure)
-    raise explain(failures, os.geteuid(), _restrictions())
 
+    def start(argv: Sequence[str], descriptor: int) -> process.Completed:
+        line = arguments.line(*argv)
+        if command.attached:
+            return process.Completed(attach.run(line, descriptors=(descriptor,), ends=command.ends), ())
+        return run(line, descriptors=(descriptor,))
 
-def _attached(argv: Argv, *, descriptors: Sequence[int], ends: Callable[[], bool] | None) -> process.Completed:
-    return process.Completed(attach.run(argv, descriptors=descriptors, ends=ends), ())
-
-
-def _start(orders: dict[str, Any], run: Callable[..., process.Completed]) -> tuple[process.Completed, Failure | None]:
-    """Run the command; why it did not start, where it did not."""
-    encoded = json.dumps(orders).encode()
-    with _file_without_name() as post:
-        post.write(encoded)
-        post.seek(0)
-        descriptor = post.fileno()
-        argv = arguments.line(sys.executable, "-I", "-S", namespaces.__file__, str(descriptor))
-        done = run(argv, descriptors=(descriptor,))
-        post.seek(len(encoded))
-        reported = post.read()
-    return done, codec.decode(reported, Failure) if reported else None
-
-
-def _file_without_name() -> BinaryIO:
-    """A new file that only descriptors lead to: in memory, else (before Linux 3.17) where temporary files are.
-
-    The first temporary file of a process tries the folder with a file of its own, which a kill in between leaves.
-    """
     try:
-        return os.fdopen(os.memfd_create("orders"), "w+b", buffering=0)
-    except (AttributeError, OSError):
-        with process.uninterrupted():
-            return tempfile.TemporaryFile(buffering=0)
-
-
-def writable_places(step: Step, binds: Sequence[Bind]) -> list[str]:
-    """The folders in which a step may change files: the second wall's list."""
-    if step.value.changes_root:
-        return ["/"]
-    return ["/tmp", "/run", "/dev", "/proc", *(bind.target for bind in binds if not bind.read_only)]
-
-
-@functools.cache
-def _filter(step: Step, *, asking: bool = False) -> bytes:
-    host = os.uname()
-    kernel = tuple(int(number) for number in re.findall(r"\d+", host.release)[:2])
-    return seccomp.program(step.value, host.machine, kernel, asking=asking)
+        return box.run(boxed, start)
+    except BoxError as error:
+        raise explain(error, command.emulator) from error
 
 
 def check(rootfs: Path, binds: Sequence[Bind]) -> None:
-    """Raises HostError for what cannot work: not a root file system, no such bind, a disk that forbids programs."""
-    if not any((rootfs / name).is_dir() for name in namespaces.OWN_FOLDERS):
-        raise HostError(
-            f"{rootfs} is not a root file system",
-            cause="It has none of /proc, /sys, /dev, /tmp, /run.",
-            next_step=_AGAIN,
-        )
+    """Raises HostError for what cannot work: no such bind, a disk that forbids programs."""
     if os.statvfs(rootfs).f_flag & os.ST_NOEXEC:
         raise MachineError(
             f"no program can be run from {rootfs}",
@@ -227,7 +141,7 @@ def check_binds(binds: Sequence[Bind], separators: str = "") -> None:
 def network_files(network: bool) -> dict[str, str]:
     """Return the contents of /etc/hosts and /etc/resolv.conf inside."""
     if not network:
-        return {"/etc/hosts": HOSTS.format(name=namespaces.HOST_NAME.decode())}
+        return {"/etc/hosts": HOSTS.format(name=HOST_NAME)}
     paths = {name: Path(name) for name in ("/etc/hosts", "/etc/resolv.conf")}
     files = {name: path.read_text(errors="replace") for name, path in paths.items() if path.is_file()}
     return {"/etc/hosts": HOSTS.format(name=socket.gethostname())} | files
@@ -241,39 +155,14 @@ def gpu_binds(host: gpus.HostGpu) -> list[Bind]:
     return [*devices, *libraries, *programs]
 
 
-def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, str]) -> HostError:
-    """The error for a machine where nothing worked. `restrictions`: what those that there are; none without /proc."""
-    first = failures[0]
-    if first.stage == "chdir":
-        return HostError(
-            f"the command's working folder cannot be entered: {first.what}",
-            next_step="start from a folder that everybody may enter: cd /tmp",
-        )
-    ask = "ask the machine's administrator for: sysctl -w"
-    forbidding = (name for name, (value, _) in RESTRICTIONS.items() if uid != 0 and restrictions.get(name) == value)
-    if name := next(forbidding, None):
-        cause = f"{name} is {restrictions[name]}, which forbids user namespaces to plain users"
-        step = f"{ask} {name}={RESTRICTIONS[name][1]}"
-    elif not restrictions or re.search(r"/proc\b", first.what):
-        cause = "/proc is not there, or the container around this shell lets nobody mount one"
-        step = "as root: mount -t proc proc /proc; or start the container with --security-opt systempaths=unconfined "
-        step += "(podman: --security-opt unmask=ALL)"
-    elif first.errno == errno.ENOSPC:
-        cause = "All user namespaces that user.max_user_namespaces allows are in use"
-        step = f"{ask} user.max_user_namespaces=15000"
-    else:
-        lacks = ", and it has no CAP_SYS_ADMIN" if uid == 0 else ""
-        cause = f"In the container around this shell a security policy forbids user namespaces{lacks}"
-        step = "whoever starts the container can allow them: --privileged, or --cap-add SYS_ADMIN "
-        step += "--security-opt seccomp=unconfined --security-opt apparmor=unconfined"
-    seen = "; ".join(f"{failure.stage}: {failure.what}" for failure in failures)
-    return HostError(
-        "no command can be run inside the image on this machine",
-        cause=f"{cause} ({seen}).",
-        next_step=f"{step}    (or use an engine that is set up here: {setting(engine='docker')}, podman or apptainer)",
-    )
-
-
-def _restrictions() -> dict[str, str]:
-    files = {name: Path("/proc/sys", *name.split(".")) for name in RESTRICTIONS}
-    return {name: path.read_text().strip() for name, path in files.items() if path.exists()}
+def explain(error: BoxError, emulator: Emulator | None = None) -> HostError:
+    """The same error as one of ours, with the engine that would do."""
+    if isinstance(error, NoEmulatorError) and emulator:
+        return emulation.refused(emulator.platform.title, error.what)
+    if isinstance(error, NoRootError):
+        return HostError(error.what, cause=error.cause, next_step=_AGAIN)
+    if isinstance(error, NotIsolatedError):
+        engine = f"or use an engine that is set up here: {setting(engine='docker')}, podman or apptainer"
+        step = f"{error.next_step}    ({engine})"
+        return HostError("no command can be run inside the image on this machine", cause=error.cause, next_step=step)
+    return HostError(error.what, cause=error.cause, next_step=error.next_step)

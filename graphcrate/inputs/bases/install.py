@@ -17,8 +17,7 @@ from graphcrate.host.disk import trees
 from graphcrate.host.parallel import parallel
 from graphcrate.host.sandbox import beneath, rooted
 from graphcrate.host.sandbox.emulation import Emulator, is_native
-from graphcrate.host.sandbox.namespaces import NO_SECCOMP
-from graphcrate.host.sandbox.sandbox import Bind, Exec, run_in
+from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
 from graphcrate.inputs.bases.deb import FileOwner, extract, inflate_member
@@ -27,6 +26,8 @@ from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, 
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.words import with_mark
+from nsbox.box import Bind
+from nsbox.namespaces import NO_SECCOMP
 
 TIMEOUT = 1800.0
 EMULATED_TIMEOUT = 6 * TIMEOUT  #: an emulator takes ten times as long, on a busy machine more

@@ -28,6 +28,7 @@ from graphcrate.inputs.wheels.sdist import check_sdist, read_sdist
 from graphcrate.model.lock import Compilation, LockedPackage
 from graphcrate.model.plan import BUILD, BUILD_REQUIREMENTS, CUDA_HOME, VENV, site_packages
 from graphcrate.model.words import listed, visible
+from nsbox.box import Bind
 
 #: Most that compiling one file takes: 3.4 GB is what cutlass's kernels for one GPU take of nvcc's cicc.
 MEMORY_PER_JOB = 4_000_000_000
@@ -64,16 +65,16 @@ def build(
         f"{jobs} at a time"
     )
     _lay_out(job, package, folder)
-    binds = [sandbox.Bind(venv, VENV), sandbox.Bind(folder, BUILD, read_only=False)]
+    binds = [Bind(venv, VENV), Bind(folder, BUILD, read_only=False)]
     if job.toolkit is not None:
-        binds.append(sandbox.Bind(job.toolkit, CUDA_HOME))
+        binds.append(Bind(job.toolkit, CUDA_HOME))
     argv = [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"]
     variables = environment(given, compilation.architectures, jobs)
     if requirements is not None:
-        binds.append(sandbox.Bind(requirements, BUILD_REQUIREMENTS))
+        binds.append(Bind(requirements, BUILD_REQUIREMENTS))
         finished = job.shelves[package.file.sha256].objects
         finished.mkdir(exist_ok=True)
-        binds.append(sandbox.Bind(finished, f"{BUILD}/{launcher.FINISHED}", read_only=False))
+        binds.append(Bind(finished, f"{BUILD}/{launcher.FINISHED}", read_only=False))
         variables |= isolated(variables, job.step.python, compilation)
         if package.rust:
             variables |= for_cargo(jobs)

@@ -43,6 +43,7 @@ from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import Compilation, LockedPackage
 from graphcrate.model.plan import BUILD, CUDA_HOME, LAYER_MTIME, VENV
 from graphcrate.model.words import visible
+from nsbox.box import Bind
 from treeaudit import elf
 
 #: Most that compiling one file with torch's headers takes: 2.6 GB was measured for nvcc's cicc, 1.5 for cc1plus.
@@ -199,9 +200,9 @@ def _compile(
             f"compiling: {memory / 1e9:.1f} GB of memory are free, enough for {jobs} compilers and not for {job.jobs}"
         )
     _lay_out(job, packages, build, jobs)
-    binds = [*place.binds, sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
+    binds = [*place.binds, Bind(venv, VENV), Bind(build, BUILD, read_only=False)]
     if job.toolkit is not None:
-        binds.append(sandbox.Bind(job.toolkit, CUDA_HOME))
+        binds.append(Bind(job.toolkit, CUDA_HOME))
     watcher = Watcher([package.name for package in packages], job.progress)
     argv = [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"]
     read, given = watcher.read, environment(job, jobs)
@@ -363,7 +364,7 @@ def _load(job: CompileJob, venv: Path, trial: Path) -> list[str]:
     command = sandbox.Exec(
         [f"{VENV}/bin/python", "-s", f"{_TRIAL}/trial.py", f"{_TRIAL}/site"],
         {"PATH": f"{VENV}/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
-        [sandbox.Bind(venv, VENV), sandbox.Bind(trial, _TRIAL)],
+        [Bind(venv, VENV), Bind(trial, _TRIAL)],
         timeout=_TRIAL_SECONDS * (_SLOWER if job.base.emulator else 1),
         emulator=job.base.emulator,
     )

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from graphcrate.compat.facts.compilers import CROSS
 from graphcrate.host.sandbox.emulation import Emulator
-from graphcrate.host.sandbox.sandbox import Bind
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.bases.deb import extract, inflate_member
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.lock import Compilation, platform_of
 from graphcrate.model.platform import platform_named
+from nsbox.box import Bind
 
 _INCLUDE = "usr/include"
 

@@ -26,6 +26,7 @@ from graphcrate.model.command import command
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import site_packages
 from graphcrate.model.words import with_mark
+from nsbox.box import Bind
 
 #: Raise it whenever the same wheel and base would give other bytecode, or a key says less than decides.
 BYTECODE_FORMAT = 2
@@ -55,7 +56,7 @@ class InsidePython:
     def run(self, folder: Path) -> process.Completed:
         """Run the program `PROGRAM` of this folder, which may write there. Raises HostError without isolation."""
         argv = [self.python, *compile_program.FLAGS, f"{_INSIDE}/{PROGRAM}"]
-        binds = [sandbox.Bind(folder, _INSIDE, read_only=False)]
+        binds = [Bind(folder, _INSIDE, read_only=False)]
         order = sandbox.Exec(argv, ENVIRONMENT, binds, step=Step.BUILD, emulator=self.emulator)
         return sandbox.run_in(self.rootfs, order)
 

@@ -50,6 +50,7 @@ from graphcrate.model.limits import SOURCES, Gauge
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.words import with_mark
 from graphcrate.oci.blob import Chunks, TarStream, members
+from nsbox.box import Bind
 
 #: Raise it whenever the same sdist and back-end would give another wheel.
 SDIST_FORMAT = 1
@@ -153,8 +154,8 @@ def make_wheel(
         (work / folder).mkdir()
     for path in build:
         shutil.copyfile(path, work / "back-end" / path.name)
-    binds = [sandbox.Bind(work / folder, f"{_INSIDE}/{folder}", read_only=folder == "back-end") for folder in _FOLDERS]
-    binds.append(sandbox.Bind(source, f"{_INSIDE}/source/{source.name}", read_only=source.is_file()))
+    binds = [Bind(work / folder, f"{_INSIDE}/{folder}", read_only=folder == "back-end") for folder in _FOLDERS]
+    binds.append(Bind(source, f"{_INSIDE}/source/{source.name}", read_only=source.is_file()))
     binds += own_root.make(work / "root", environment)
     argv, variables = _pip(_INSIDE, str(Path(f"{_INSIDE}/source", source.name, below)), environment)
     try:

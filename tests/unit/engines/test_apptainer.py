@@ -16,9 +16,10 @@ from graphcrate.engines.output import Output
 from graphcrate.host.engines import apptainer_client
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox.gpu import HostGpu
-from graphcrate.host.sandbox.sandbox import Bind, Exec
+from graphcrate.host.sandbox.sandbox import Exec
 from graphcrate.model.errors import BuildError, DiskFullError, HostError
 from graphcrate.model.report import Artifact
+from nsbox.box import Bind
 from tests.made import refused
 from tests.unit.conftest import Recorder
 from tests.unit.engines.test_embedded_builder import planned

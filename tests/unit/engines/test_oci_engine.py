@@ -19,12 +19,13 @@ from graphcrate.host.engines import oci_engine
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox.gpu import HostGpu
-from graphcrate.host.sandbox.sandbox import Bind, Exec
+from graphcrate.host.sandbox.sandbox import Exec
 from graphcrate.inputs.bases import mirrors
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import Artifact
 from graphcrate.resolve.stack import base as resolve_base
+from nsbox.box import Bind
 from tests import ROOT
 from tests.made import RECIPES, place, refused
 from tests.unit import tars

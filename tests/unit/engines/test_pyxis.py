@@ -10,9 +10,10 @@ from graphcrate.compat.facts import pyxis_log
 from graphcrate.engines import pyxis
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox.sandbox import Bind, Exec
+from graphcrate.host.sandbox.sandbox import Exec
 from graphcrate.model.errors import HostError
 from graphcrate.model.report import Artifact
+from nsbox.box import Bind
 
 
 def test_pyxis_step_has_container_mounts_and_is_read_only(tmp_path):

@@ -11,9 +11,11 @@ from graphcrate.host.context import Context
 from graphcrate.host.engines.apptainer_client import ApptainerClient
 from graphcrate.host.engines.oci_engine import OciClient
 from graphcrate.host.process import Completed
-from graphcrate.host.sandbox import attach, gpu, namespaces
-from graphcrate.host.sandbox.sandbox import Bind, Exec
+from graphcrate.host.sandbox import attach, gpu
+from graphcrate.host.sandbox.sandbox import Exec
 from graphcrate.model.errors import HostError, UsageError
+from nsbox import namespaces
+from nsbox.box import Bind
 from tests.made import refused
 
 SHELL = Exec(("bash",))

@@ -13,7 +13,8 @@ from tests.unit.house.test_imports import EVERY, GUESTS, SOURCES, tree_of
 STARTERS = {
     "graphcrate.host.process": "Popen of what is an Argv",
     "graphcrate.host.sandbox.attach": "Popen of what is an Argv",
-    "graphcrate.host.sandbox.namespaces": "runs inside: executes what its orders name in the image",
+    "nsbox.box": "its own program, by a path of ours and a number",
+    "nsbox.namespaces": "runs inside: executes what its orders name in the image",
 }
 #: (module, argument of `line`) → why it is ours, or is told from an option by the program
 OURS = {
@@ -31,8 +32,7 @@ OURS = {
     ("host.engines.oci_engine", "*ours"): "held by test_words_of_engines_are_ours",
     ("host.engines.oci_engine", "*self.command"): "found in PATH, --host ADDRESS of the user's own setting",
     ("host.engines.oci_engine", "client"): "found in PATH",
-    ("host.sandbox.sandbox", "namespaces.__file__"): "a file of ours",
-    ("host.sandbox.sandbox", "str(descriptor)"): "a number",
+    ("host.sandbox.sandbox", "*argv"): "nsbox's: Python, constants, a file of ours and a number",
     ("host.engines.spython_client", "*cmd"): "spython's; the image went through `operand`",
     ("inputs.wheels.sdist", "*options"): "paths in the cache",
     ("inputs.wheels.sdist", "program"): "the text of a program of ours",
@@ -92,7 +92,7 @@ def test_programs_are_started_by_a_line_alone():
     }
     starting = {
         module
-        for module in SOURCES
+        for module in EVERY
         for node in ast.walk(tree_of(module))
         if isinstance(node, ast.Call)
         and ((name := ast.unparse(node.func)) in names or name.startswith(("os.exec", "os.spawn")))

@@ -21,7 +21,7 @@ from graphcrate.engines import run_suites
 from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.engines.embedded import run as running
 from graphcrate.engines.trials import artifact
-from graphcrate.host.sandbox import emulation, namespaces, sandbox
+from graphcrate.host.sandbox import emulation, sandbox
 from graphcrate.host.sandbox.emulation import Emulator
 from graphcrate.host.sandbox.sandbox import Exec
 from graphcrate.inputs import emulators
@@ -36,6 +36,8 @@ from graphcrate.publish import policy
 from graphcrate.resolve.stack import base as bases
 from graphcrate.smoke import emulated
 from graphcrate.smoke.suites import Ran
+from nsbox import binfmt, box, namespaces
+from nsbox.errors import Failure
 from tests import ROOT
 from tests.made import RECIPES, build_request, place, refused
 
@@ -55,12 +57,12 @@ mask ffffffffffffff00fffffffffffffffffeffffff
 
 
 def test_what_is_registered_is_the_magic_of_the_platforms_programs():
-    orders = Emulator(ARM64, Path("/a/b")).orders
+    orders = Emulator(ARM64, Path("/a/b")).boxed.orders
     magic, mask = orders["before"].removeprefix(":qemu-aarch64:M::").rstrip(":").split(":")
     assert bytes.fromhex(magic.replace("\\x", "")) == bytes.fromhex("7f454c46020101" + "00" * 9 + "0200b700")
     assert bytes.fromhex(mask.replace("\\x", "")) == bytes.fromhex("ff" * 7 + "00" + "ff" * 8 + "feffffff")
     assert (orders["program"], orders["behind"]) == ("/a/b", ":F")
-    assert Emulator(ARM64).orders == {}, "the host's kernel knows one"
+    assert Emulator(ARM64).boxed is None, "the host's kernel knows one"
 
 
 @pytest.mark.parametrize(
@@ -79,8 +81,8 @@ def test_what_is_registered_is_the_magic_of_the_platforms_programs():
 def test_a_registration_of_the_host_serves_only_with_flag_f_and_for_its_platform(tmp_path, text, platform, serves):
     (tmp_path / "qemu").write_text(text)
     (tmp_path / "status").write_text(SHOWN.format(flags="F"))
-    assert emulation.is_registered(platform, tmp_path) is serves
-    assert not emulation.is_registered(platform, tmp_path / "none")
+    assert binfmt.is_registered(platform.elf_number, tmp_path) is serves
+    assert not binfmt.is_registered(platform.elf_number, tmp_path / "none")
 
 
 def test_register_writes_a_descriptor_of_the_emulator_and_nothing_for_the_whole_host(tmp_path, monkeypatch):
@@ -90,7 +92,7 @@ def test_register_writes_a_descriptor_of_the_emulator_and_nothing_for_the_whole_
     (tmp_path / "a:b").write_bytes(b"emulator")
     mounted = []
     monkeypatch.setattr(namespaces, "mount", lambda *told: mounted.append(told[:3]))
-    orders = Emulator(ARM64, tmp_path / "a:b").orders
+    orders = Emulator(ARM64, tmp_path / "a:b").boxed.orders
     namespaces.register(str(tmp_path), orders, "user")
     assert mounted == [("binfmt_misc", str(folder), "binfmt_misc")]
     written = (folder / "register").read_text()
@@ -104,10 +106,10 @@ def test_register_writes_a_descriptor_of_the_emulator_and_nothing_for_the_whole_
 def test_a_kernel_without_a_registry_for_namespaces_is_told_of(tmp_path, monkeypatch):
     def start(orders, run):
         assert orders["emulator"]["program"] == "/q"
-        return None, sandbox.Failure(namespaces.EMULATOR, 1, "Operation not permitted")
+        return None, Failure(namespaces.EMULATOR, 1, "Operation not permitted")
 
     (tmp_path / "proc").mkdir()
-    monkeypatch.setattr(sandbox, "_start", start)
+    monkeypatch.setattr(box, "start_one", start)
     with refused(
         HostError, f"no program for {OTHER.title} can be run", "Linux 6.7", "qemu-user-static", "not permitted"
     ):

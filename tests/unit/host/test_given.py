@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.host.sandbox import given, namespaces
+from graphcrate.host.sandbox import given
 from graphcrate.model.errors import HostError
+from nsbox import namespaces
 from tests.made import refused
 
 POINTS = {"/": "ext4", "/proc": "proc", "/sys": "sysfs", "/sys/fs/cgroup": "cgroup2", "/dev": "tmpfs"}

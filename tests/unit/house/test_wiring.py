@@ -29,7 +29,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.defects import TRACEBACK
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.process import Completed
-from graphcrate.host.sandbox import attach, gpu, sandbox
+from graphcrate.host.sandbox import attach, gpu
 from graphcrate.inputs.bases import Base, mirrors
 from graphcrate.model import errors
 from graphcrate.model.errors import GraphcrateError
@@ -37,6 +37,7 @@ from graphcrate.model.lock import Added, Lock, encode
 from graphcrate.resolve.additions import additions
 from graphcrate.resolve.sources import channels, search
 from graphcrate.resolve.stack import base, locks
+from nsbox.box import Bind
 from tests.made import bookworm, deb
 from tests.unit import small_layouts, tars
 from tests.unit.audited import PYTHON
@@ -570,7 +571,7 @@ def test_words_behind_the_program_are_its_own(world):
         command = world.ran[-1]
         assert command.argv == ["train.py", "--env", "B", "--output", "x", "--", "-v"]
         assert (command.environment["A"], command.cwd) == ("1", "/data")
-        assert command.binds[1] == sandbox.Bind(folder, "/data")
+        assert command.binds[1] == Bind(folder, "/data")
     assert world.typed("run", image)[0] == 0
     assert world.ran[-1].argv == ("/bin/bash",)
 
@@ -621,7 +622,7 @@ def test_run_binds_the_working_folder_and_passes_terminal_and_gpus(world):
     assert world.typed("run", f"torch:{world.built().name}", "--", "ls", "-l")[0] == 0
     command = world.ran[-1]
     assert command.argv == ["ls", "-l"]
-    assert command.binds == (sandbox.Bind(world.root, "/work", read_only=False),)
+    assert command.binds == (Bind(world.root, "/work", read_only=False),)
     assert (command.cwd, command.gpu, command.attached) == ("/work", True, True)
     assert command.environment["TERM"] == "xterm"
 

@@ -16,7 +16,6 @@ from graphcrate.compat.variants.explain import judge_target
 from graphcrate.compat.variants.request import BuildRequest, SourceOptions
 from graphcrate.compat.variants.targets import Target
 from graphcrate.host.sandbox.emulation import Emulator
-from graphcrate.host.sandbox.sandbox import Bind
 from graphcrate.inputs.extensions import ground, origin, worker
 from graphcrate.inputs.extensions.compile import _lay_out, environment
 from graphcrate.inputs.extensions.worker import seeded
@@ -27,6 +26,7 @@ from graphcrate.publish import bill
 from graphcrate.resolve.additions.sdists import Sdists
 from graphcrate.resolve.stack.base import compiler_spec
 from graphcrate.resolve.stack.extensions import choose_compiler
+from nsbox.box import Bind
 from tests import ROOT
 from tests.made import RECIPES, bookworm, deb, refused, sdist
 from tests.unit import compiled_plans

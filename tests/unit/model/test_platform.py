@@ -2,7 +2,6 @@
 
 import ast
 import re
-import struct
 from types import SimpleNamespace
 
 import msgspec
@@ -17,9 +16,7 @@ from graphcrate.checks.contracts import contents as contracts
 from graphcrate.checks.contracts.view import _c_library
 from graphcrate.compat.facts.packages import markers
 from graphcrate.compat.variants import recipes
-from graphcrate.host.sandbox import gpu, namespaces, seccomp
-from graphcrate.host.sandbox.steps import Step
-from graphcrate.host.sandbox.syscalls import ALLOWED, REFUSED, syscall_numbers
+from graphcrate.host.sandbox import gpu
 from graphcrate.inputs.bases import contents, install
 from graphcrate.model.audit import Contents
 from graphcrate.model.contract import Settings
@@ -44,6 +41,7 @@ from graphcrate.oci.layout import read_layout, write_layout
 from graphcrate.publish.bill import _root
 from graphcrate.render.steps import UV
 from graphcrate.resolve.sources.target import WheelTarget, target_of
+from nsbox.syscalls import MACHINES
 from sifsquash import sif
 from tests import ROOT
 from tests.made import place, refused
@@ -66,8 +64,6 @@ MADE_UP = Platform(
     ldconfig="MadeUp",
     oldest_glibc=30,
     qemu="qemu-made",
-    audit=0x12345678,
-    calls=2,
 )
 SHA256 = "a" * 64
 EMPTY = ConfigStep(environment={}, labels={}, command=("sh",))
@@ -189,13 +185,8 @@ def test_the_hosts_driver_is_looked_for_where_its_platform_has_it():
         assert gpu.choose(["nvidia0"], ldconfig, {}, {}, platform).libraries == {"libcuda.so.1": path}
 
 
-@pytest.mark.parametrize("platform", PLATFORMS, ids=lambda row: row.architecture)
-def test_seccomp_program_uses_the_platforms_audit_number(platform):
-    code = seccomp.program(Step.RUN.value, platform.machine, (6, 1))
-    assert struct.pack("=HBBI", seccomp.EQUAL, 1, 0, platform.audit) in code
-    # The program that enters the sandbox imports nothing of ours, so it has two numbers of its own.
-    assert namespaces.SYS_SECCOMP[platform.machine] == syscall_numbers(ALLOWED, platform)["seccomp"]
-    assert namespaces.SYS_PIVOT_ROOT[platform.machine] == syscall_numbers(REFUSED, platform)["pivot_root"]
+def test_each_platform_has_a_filter_of_calls():
+    assert {row.machine for row in PLATFORMS} == set(MACHINES)
 
 
 def test_sif_files_can_be_of_each_platform():
@@ -221,10 +212,7 @@ def test_a_second_supported_platform_is_taken_by_contracts_and_the_audit():
 #: of all that `Platform` has: what another module may not write
 NAMES = ("architecture", "machine", "title", "elf", "triplet", "loader_name", "musl", "qemu", "wheel_tag")
 #: that have some all the same
-EXCEPTIONS = {
-    "graphcrate/model/platform.py",
-    "graphcrate/host/sandbox/namespaces.py",  # a program of its own, compared above
-}
+EXCEPTIONS = {"graphcrate/model/platform.py"}
 
 
 def strings(path):

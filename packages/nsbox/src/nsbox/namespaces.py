@@ -1,4 +1,4 @@
-"""The program that `host.sandbox.sandbox` starts: enters namespaces, makes a root of a folder, runs a command in it.
+"""The program that `box.run` starts: enters namespaces, makes a root of a folder, runs a command in it.
 
 Runs as a script of its own (`python -I -S namespaces.py N`, standard library alone): entering a user namespace needs a
 process with one thread.
@@ -85,7 +85,6 @@ INTERFACES = frozenset(
     )
 )
 OF_PROCESSES = ("self", "thread-self", "net", "mounts")  #: links in /proc, beside the processes' own folders
-HOST_NAME = b"graphcrate"
 SETUP_FAILED = 125
 EMULATOR = "emulator"  #: a stage
 NO_SECCOMP = "this kernel has no seccomp filters"
@@ -105,7 +104,7 @@ def main() -> int:
     os.umask(0o022)
     if not inside:
         with stage("unshare", post):
-            isolate(orders["kind"], orders["network"])
+            isolate(orders["kind"], "" if orders["network"] else orders["host_name"])
             die_with(orders["parent"])  # again: the change of rights makes the kernel forget it
         with stage("mount", post):
             mount(None, "/", None, MS_REC | MS_PRIVATE)
@@ -195,17 +194,21 @@ def execute(orders: dict[str, Any], init: socket.socket) -> NoReturn:
         os._exit(127 if error.errno == errno.ENOENT else 126)
 
 
-def isolate(kind: str, network: bool) -> None:
-    """Enter new namespaces; `user` first gets all rights in a user namespace with this user as root."""
+def isolate(kind: str, host_name: str) -> None:
+    """Enter new namespaces; `user` first gets all rights in a user namespace with this user as root.
+
+    `host_name`: of the new network; empty: the host's network.
+    """
     if kind == "user":
         enter_user_namespace()
     check(_libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS), "mount, PID, IPC and UTS namespaces")
     with contextlib.suppress(OSError):  # Linux 4.6 and later
         check(_libc.unshare(CLONE_NEWCGROUP), "cgroup namespace")
-    if not network:
-        with contextlib.suppress(OSError):  # `host.sandbox.walls` says where there is none
+    if host_name:
+        with contextlib.suppress(OSError):  # `walls` says where there is none
             check(_libc.unshare(CLONE_NEWNET), "network namespace")
-        check(_libc.sethostname(HOST_NAME, len(HOST_NAME)), "sethostname")
+        name = host_name.encode()
+        check(_libc.sethostname(name, len(name)), "sethostname")
 
 
 def enter_user_namespace() -> None:
@@ -260,7 +263,7 @@ def enter_root(orders: dict[str, Any], post: int) -> None:
     for name, mode in (("tmp", "1777"), ("dev/shm", "1777"), *(() if changed else (("run", "755"),))):
         # size: of the memory, used only as it fills; Docker's 64 MB are too few for PyTorch's data loaders
         mount("tmpfs", os.path.join(path, name), "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode},size=50%")
-    staged = os.path.join(path, "run", ".graphcrate")
+    staged = os.path.join(path, "run", ".nsbox")
     for target, text in orders["files"].items():
         make_empty(staged, folder=False)
         write_text(staged, text)
@@ -548,7 +551,7 @@ def allow_beneath(rules: int, path: str, rights: int) -> None:
 
 
 def filter_calls(code: bytes) -> None:
-    """Let the kernel apply a filter of `host.sandbox.seccomp` to this process and its children. Needs no_new_privs."""
+    """Let the kernel apply a filter of `seccomp` to this process and its children. Needs no_new_privs."""
     if not code:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), os.uname().machine)
     # Before 5.16 a filter without this flag slows the processor down (speculative store bypass), training too.
@@ -591,7 +594,7 @@ def filter_program(code: bytes) -> tuple[ctypes.Array[ctypes.c_char], bytes]:
 class Question(NamedTuple):
     """A call that waits for its answer.
 
-    Of `arguments`, `where` has the numbers of those of `host.sandbox.seccomp.SET_MODE`.
+    Of `arguments`, `where` has the numbers of those of `seccomp.SET_MODE`.
     """
 
     listener: int

@@ -7,7 +7,18 @@ capability that no step has (`REFUSED`). Of what it allows, clone3, openat2 and 
 first two have their flags and modes in memory, where a filter cannot read them.
 """
 
-from graphcrate.model.platform import Platform
+from typing import NamedTuple
+
+
+class Machine(NamedTuple):
+    """A processor for which there are numbers. `audit`: AUDIT_ARCH_… of linux/audit.h, which filters ask for."""
+
+    audit: int
+    column: int  #: of the tables
+
+
+#: by uname(1)'s names
+MACHINES = {"x86_64": Machine(0xC000003E, 1), "aarch64": Machine(0xC00000B7, 2)}
 
 #: harmless with any arguments
 ALLOWED = """
@@ -77,7 +88,7 @@ ustat 136 -, vhangup 153 58, vmsplice 278 75
 TRACING = """
 pidfd_getfd 438 438, process_vm_readv 310 270, process_vm_writev 311 271, ptrace 101 117
 """
-#: answered by their arguments, see `host.sandbox.seccomp`
+#: answered by their arguments, see `seccomp`
 ASKED = """
 chmod 90 -, clone 56 220, creat 85 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, ioctl 16 29,
 mknod 133 -, mknodat 259 33, open 2 -, openat 257 56, personality 135 92, socket 41 198, socketpair 53 199,
@@ -92,7 +103,7 @@ fsync fdatasync sync sync_file_range syncfs
 """
 
 
-def syscall_numbers(table: str, platform: Platform) -> dict[str, int]:
-    """Name → number of a table's calls, those that the platform has. There is a column for it."""
+def syscall_numbers(table: str, machine: Machine) -> dict[str, int]:
+    """Name → number of a table's calls, those that the machine has."""
     rows = (row.split() for row in table.split(","))
-    return {row[0]: int(row[platform.calls]) for row in rows if row[platform.calls] != "-"}
+    return {row[0]: int(row[machine.column]) for row in rows if row[machine.column] != "-"}

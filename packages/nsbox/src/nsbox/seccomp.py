@@ -1,15 +1,14 @@
 """The filter of calls that the kernel applies to a step: which calls exist inside, written as a program of classic BPF.
 
-Pure: from a step's needs to bytes; `host.sandbox.namespaces` hands them to the kernel. An allow-list, see
-`host.sandbox.syscalls`."""
+Pure: from a step's needs to bytes; `namespaces` hands them to the kernel. An allow-list, see
+`syscalls`."""
 
 import errno
 import struct
 from collections.abc import Callable, Iterable, Sequence
 
-from graphcrate.host.sandbox.steps import Needs
-from graphcrate.host.sandbox.syscalls import ALLOWED, ASKED, IGNORED, REFUSED, TRACING, syscall_numbers
-from graphcrate.model.platform import Platform, of_machine
+from nsbox.needs import Needs
+from nsbox.syscalls import ALLOWED, ASKED, IGNORED, MACHINES, REFUSED, TRACING, Machine, syscall_numbers
 
 #: the first kernel whose filters see what a tracer makes of a call
 SAFE_TRACING = (4, 8)
@@ -48,13 +47,13 @@ def program(needs: Needs, machine: str, kernel: tuple[int, ...], *, asking: bool
     `asking`: calls that `asked` names are left to the process that started the step; else they are refused. Empty
     where the kernel cannot, or where the step has none.
     """
-    platform = of_machine(machine)
-    if platform is None or not platform.calls or (asking and (kernel < ASKING or needs.set_user_id)):
+    row = MACHINES.get(machine)
+    if row is None or (asking and (kernel < ASKING or needs.set_user_id)):
         return b""
-    answers = _answers(needs, platform, kernel, asking)
+    answers = _answers(needs, row, kernel, asking)
     rules = [
         (LOAD, 0, 0, 4),  # the architecture: i386's calls have other numbers
-        (EQUAL, 1, 0, platform.audit),
+        (EQUAL, 1, 0, row.audit),
         _refuse(errno.ENOSYS),
         (LOAD, 0, 0, 0),  # the call's number
         *_tree(_ranges(answers)),
@@ -64,12 +63,11 @@ def program(needs: Needs, machine: str, kernel: tuple[int, ...], *, asking: bool
 
 def asked(machine: str) -> dict[int, tuple[int, ...]]:
     """Number of each call of `SET_MODE` that this machine has → its arguments."""
-    platform = of_machine(machine)
-    numbers = syscall_numbers(ASKED, platform) if platform is not None and platform.calls else {}
+    numbers = syscall_numbers(ASKED, MACHINES[machine]) if machine in MACHINES else {}
     return {numbers[name]: arguments for name, arguments in SET_MODE.items() if name in numbers}
 
 
-def _answers(needs: Needs, platform: Platform, kernel: tuple[int, ...], asking: bool) -> dict[int, tuple[Rule, ...]]:
+def _answers(needs: Needs, machine: Machine, kernel: tuple[int, ...], asking: bool) -> dict[int, tuple[Rule, ...]]:
     """Number of a call → what is done about it."""
     tracing = needs.tracing and kernel >= SAFE_TRACING
     alike = {
@@ -78,14 +76,14 @@ def _answers(needs: Needs, platform: Platform, kernel: tuple[int, ...], asking: 
         TRACING: _allow() if tracing else _refuse(errno.EPERM),
     }
     answers: dict[str, Sequence[Rule]] = {
-        name: [rule] for table, rule in alike.items() for name in syscall_numbers(table, platform)
+        name: [rule] for table, rule in alike.items() for name in syscall_numbers(table, machine)
     }
     answers |= {name: answer(needs) for name, answer in _BY_ARGUMENTS.items()}
     if not needs.set_user_id:
         answers |= {name: _setting(mode, asking) for name, (_, _, mode, _) in SET_MODE.items()}
     if needs.ignored_owners:
         answers |= {name: [_refuse(0)] for name in IGNORED.split()}
-    tables = [syscall_numbers(table, platform) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
+    tables = [syscall_numbers(table, machine) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
     return {number: tuple(answers[name]) for table in tables for name, number in table.items()}
 
 

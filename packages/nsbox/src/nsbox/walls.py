@@ -1,6 +1,6 @@
-"""Name the walls of the sandbox that this machine lacks: its kernel is too old, or was built or set up without.
+"""Name the walls of a box that this machine lacks: its kernel is too old, or was built or set up without.
 
-Without the others the sandbox does not start: mount, PID, IPC and UTS namespaces, no_new_privs, dropped capabilities.
+Without the others nothing starts: mount, PID, IPC and UTS namespaces, no_new_privs, dropped capabilities.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from graphcrate.host.sandbox import namespaces
+from nsbox import namespaces
 
 PR_SET_SECCOMP, MODE_FILTER = namespaces.PR_SET_SECCOMP, namespaces.SECCOMP_MODE_FILTER
 
@@ -60,4 +60,4 @@ def sentence(lacking: Sequence[Wall], kernel: str) -> str:
     if not lacking:
         return ""
     names = ", ".join(f"{wall.name} (Linux {wall.since})" for wall in lacking)
-    return f"fewer walls around the image on this kernel, {kernel}: no {names}; docs/sandbox.md says what they keep out"
+    return f"fewer walls around the image on this kernel, {kernel}: no {names}"

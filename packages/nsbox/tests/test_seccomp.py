@@ -1,21 +1,30 @@
 """The sandbox's filter of calls, run by a small machine for classic BPF."""
 
+import enum
 import errno
 import functools
 import itertools
 import struct
+from pathlib import Path
 
 import pytest
 
-from graphcrate.host.sandbox import namespaces, seccomp
-from graphcrate.host.sandbox.steps import Step
-from graphcrate.host.sandbox.syscalls import ALLOWED, ASKED, IGNORED, REFUSED, TRACING, syscall_numbers
-from graphcrate.model.platform import PLATFORMS
-from tests import ROOT
+from nsbox import namespaces, seccomp
+from nsbox.needs import CAPABILITIES, Needs
+from nsbox.syscalls import ALLOWED, ASKED, IGNORED, MACHINES, REFUSED, TRACING, syscall_numbers
+
+
+class Step(enum.Enum):
+    """Needs such as graphcrate's."""
+
+    INSTALL = Needs("dpkg", changes_root=True, ignored_owners=True, set_user_id=True)
+    BUILD = Needs("compilers")
+    SMOKE = Needs("tests", internet=True, tracing=True)
+    RUN = Needs("a user's program", capabilities=tuple(CAPABILITIES), internet=True, tracing=True)
+
 
 program = functools.cache(seccomp.program)
 X86, ARM = "x86_64", "aarch64"
-ROWS = {row.machine: row for row in PLATFORMS}
 ALLOW, ASK = seccomp.RETURN_ALLOW, seccomp.RETURN_ASK
 FILE, FIFO, DISK = 0o100644, 0o010644, 0o060666
 CREATE, READ = 0o101, 0
@@ -26,7 +35,7 @@ def answer(step, call, *arguments, machine=X86, arch=None, kernel=(6, 1), asking
     code = program(step.value, machine, kernel, asking=asking)
     number = call if isinstance(call, int) else known(machine)[call]
     words = [argument & 0xFFFFFFFFFFFFFFFF for argument in (*arguments, *[0] * (6 - len(arguments)))]
-    data = struct.pack("=IIQ6Q", number, arch or ROWS[machine].audit, 0, *words)
+    data = struct.pack("=IIQ6Q", number, arch or MACHINES[machine].audit, 0, *words)
     value, at = 0, 0
     while True:
         operation, yes, no, constant = struct.unpack_from("=HBBI", code, 8 * at)
@@ -49,13 +58,13 @@ def known(machine):
     return {
         name: number
         for table in (ALLOWED, REFUSED, TRACING, ASKED)
-        for name, number in syscall_numbers(table, ROWS[machine]).items()
+        for name, number in syscall_numbers(table, MACHINES[machine]).items()
     }
 
 
 def of_linux(machine):
     """Name → number by the kernel's own headers, of Linux 6.1."""
-    text = (ROOT / "tests/unit/host/syscalls_of_linux.txt").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("syscalls_of_linux.txt").read_text(encoding="utf-8")
     rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
     column = 1 + [X86, ARM].index(machine)
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
@@ -63,7 +72,7 @@ def of_linux(machine):
 
 #: calls of kernels after 6.1: both processors have one number for each since 5.1
 LATER = {"fchmodat2": 452, "futex_wake": 454, "futex_wait": 455, "futex_requeue": 456, "mseal": 462}
-#: calls that exist and that the sandbox has none of, on both processors: see `host.sandbox.syscalls`
+#: calls that exist and that the sandbox has none of, on both processors: see `nsbox.syscalls`
 NONE_OF = {
     *("clone3", "openat2", "memfd_secret", "io_pgetevents", "io_uring_enter", "io_uring_register", "io_uring_setup"),
     *("process_mrelease", "set_mempolicy_home_node"),
@@ -86,12 +95,12 @@ def test_filter_of_each_processor_refuses_the_other_ones_calls():
     for machine, other in ((X86, ARM), (ARM, X86)):
         number = known(machine)["read"]
         assert answer(Step.RUN, number, machine=machine) == ALLOW
-        assert answer(Step.RUN, number, machine=machine, arch=ROWS[other].audit) == errno.ENOSYS
+        assert answer(Step.RUN, number, machine=machine, arch=MACHINES[other].audit) == errno.ENOSYS
 
 
 @pytest.mark.parametrize("machine", [X86, ARM])
 def test_syscall_is_in_one_table_with_a_unique_number(machine):
-    tables = [syscall_numbers(table, ROWS[machine]) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
+    tables = [syscall_numbers(table, MACHINES[machine]) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
     assert sum(map(len, tables)) == len(known(machine)) == len(set(known(machine).values()))
     assert set(IGNORED.split()) <= set(known(X86))
 
@@ -100,9 +109,9 @@ def test_syscall_is_in_one_table_with_a_unique_number(machine):
 @pytest.mark.parametrize("step", Step)
 def test_syscall_gets_its_tables_answer_and_unknown_ones_enosys(step, machine):
     ignored = set(IGNORED.split()) if step is Step.INSTALL else set()
-    for name in syscall_numbers(ALLOWED, ROWS[machine]):
+    for name in syscall_numbers(ALLOWED, MACHINES[machine]):
         assert answer(step, name, machine=machine) == (0 if name in ignored else ALLOW), name
-    for name in syscall_numbers(REFUSED, ROWS[machine]):
+    for name in syscall_numbers(REFUSED, MACHINES[machine]):
         assert answer(step, name, machine=machine) == errno.EPERM, name
     for number in {*range(600), 0x40000000, 0x40000001, 0xFFFFFFFF} - set(known(machine).values()):
         assert answer(step, number, machine=machine) == errno.ENOSYS, number
@@ -112,7 +121,7 @@ def test_syscall_of_another_abi_is_enosys():
     i386, x32_write = 0x40000003, 0x40000001
     assert answer(Step.RUN, 4, arch=i386) == errno.ENOSYS
     assert answer(Step.RUN, x32_write) == errno.ENOSYS
-    assert answer(Step.RUN, 1, arch=ROWS[ARM].audit) == errno.ENOSYS
+    assert answer(Step.RUN, 1, arch=MACHINES[ARM].audit) == errno.ENOSYS
     assert seccomp.program(Step.RUN.value, "riscv64", (6, 1)) == b""
 
 
@@ -213,7 +222,7 @@ def test_inet_sockets_and_ptrace_are_refused_in_the_build_step():
         assert answer(Step.BUILD, "socket", family, 1, 0) == errno.EAFNOSUPPORT
         assert answer(Step.INSTALL, "socket", family, 1, 0) == errno.EAFNOSUPPORT
         assert answer(Step.SMOKE, "socket", family, 1, 0) == ALLOW
-    for call in syscall_numbers(TRACING, ROWS[X86]):
+    for call in syscall_numbers(TRACING, MACHINES[X86]):
         assert answer(Step.BUILD, call) == errno.EPERM
         assert answer(Step.RUN, call) == ALLOW
         assert answer(Step.RUN, call, kernel=(4, 4)) == errno.EPERM  # there a tracer could change a call that passed
@@ -223,3 +232,12 @@ def test_chown_in_the_install_step_is_ignored_with_success():
     for call in IGNORED.split():
         assert answer(Step.INSTALL, call) == 0
         assert call.startswith("mknod") or answer(Step.RUN, call) == ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_filter_has_the_machines_audit_number_and_the_program_inside_its_call_numbers(machine):
+    code = program(Step.RUN.value, machine, (6, 1))
+    assert struct.pack("=HBBI", seccomp.EQUAL, 1, 0, MACHINES[machine].audit) in code
+    # The program that enters the box imports nothing of ours, so it has two numbers of its own.
+    assert namespaces.SYS_SECCOMP[machine] == known(machine)["seccomp"]
+    assert namespaces.SYS_PIVOT_ROOT[machine] == known(machine)["pivot_root"]
