@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from graphcrate.compat.facts import names
 from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.requirements.translated import is_stacks
-from graphcrate.model.command import command
+from graphcrate.model.command import command, filled
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Expected
-from graphcrate.model.words import joined, listed
+from graphcrate.model.words import listed
 
 _BUILT_FOR = re.compile(r"(cu\d+|cpu|rocm[\d.]+|xpu)$")  #: ends the local part of a version
 
@@ -27,7 +28,16 @@ def compared(expected: Sequence[Expected], lock: Lock) -> list[str]:
             (expected, have) for expected in those if not expected.binding and (have := lock.package(expected.name))
         ]
         lines += _of_packages(file, packages, lock)
+    lines += [f"{where}: {name} is passed over, as {why}" for name, (where, why) in lacking(expected, lock).items()]
     return list(dict.fromkeys(lines))
+
+
+def lacking(expected: Sequence[Expected], lock: Lock) -> dict[str, tuple[str, str]]:
+    """Return what files alone ask for, and the image and all places lack though its recipe names it: where, and why."""
+    missing = {package.name for package in lock.missing if not lock.package(package.name)}
+    asked = {entry.name: entry.where for entry in expected if entry.binding and entry.name in missing}
+    traps = {name: trap for name in asked if (trap := names.trap(name)) and trap.kind == "elsewhere"}
+    return {name: (asked[name], f"{trap.why(name)}: {filled(trap.next)}") for name, trap in traps.items()}
 
 
 def refuse_others(expected: Sequence[Expected], lock: Lock, again: Callable[[Sequence[str]], str]) -> None:
@@ -39,14 +49,14 @@ def refuse_others(expected: Sequence[Expected], lock: Lock, again: Callable[[Seq
     others = [(entry, have) for entry, have in asked if not _fits(entry, have.version)]
     if not others:
         return
-    versions = joined(f"{entry.name}{entry.specifier} ({entry.where})" for entry, _ in others)
-    here = joined(dict.fromkeys(f"{have.name} {have.version}" for _, have in others))
-    names = list(dict.fromkeys(have.name for _, have in others))
+    versions = listed(f"{entry.name}{entry.specifier} ({entry.where})" for entry, _ in others)
+    here = listed(dict.fromkeys(f"{have.name} {have.version}" for _, have in others))
+    stacks = list(dict.fromkeys(have.name for _, have in others))
     verb, their = ("is", "its") if len(others) == 1 else ("are", "their")
     raise ResolutionError(
         f"{lock.recipe} for CUDA {lock.cuda} has {here}, and {versions} {verb} asked for",
         cause="torch, CUDA and what is compiled for them stay as they are.",
-        next_step=f"{again(names)}    takes the stack's in {their} place; {command('list')} has other versions",
+        next_step=f"{again(stacks)}    takes the stack's in {their} place; {command('list')} has other versions",
     )
 
 
@@ -71,7 +81,7 @@ def _of_packages(file: str, packages: Sequence[tuple[Expected, LockedPackage]], 
     ]
     stacks = [entry for entry, _ in fitting if is_stacks(entry.name) and not entry.build.endswith(label)]
     if stacks:
-        named = joined(f"{expected.name} {_plainly(expected)}+{expected.build}" for expected in stacks)
+        named = listed(f"{expected.name} {_plainly(expected)}+{expected.build}" for expected in stacks)
         yield f"{file}: it names {named}, and this image's {'is' if len(stacks) == 1 else 'are'} built for {label}"
     for expected, have in fitting:
         if not is_stacks(expected.name) and Version(have.version).local != expected.build:

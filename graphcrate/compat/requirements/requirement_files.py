@@ -338,10 +338,10 @@ def _all_of(path: Path, refused: Sequence[UsageError]) -> UsageError:
 
 
 def _binding(package: str, where: str) -> Iterator[Expected]:
-    """Yield a requirement's bounds on packages that stacks have, with its line."""
+    """Yield a requirement on a package that stacks have, with its line."""
     if not package.startswith(("/", "git+")):
         requirement = Requirement(package)
-        if requirement.specifier and is_stacks(requirement.name):
+        if is_stacks(requirement.name):
             name = str(canonicalize_name(requirement.name))
             yield Expected(name=name, where=where, specifier=str(requirement.specifier), binding=True)
 

@@ -32,7 +32,7 @@ class NextSteps:
     def on_without(self, cuda: str, names: Collection[str]) -> Command:
         """The same for another CUDA version, without the packages of these names, which a stack has itself."""
         packages = self.typed.additions.packages
-        if len(packages) > _MOST_NAMED:
+        if len(packages) > _MOST_NAMED and not self.typed.requirements:
             return command("image", "…", cuda=cuda)
         return NextSteps(self._asking([package for package in packages if own.name_of(package) not in names])).on(cuda)
 

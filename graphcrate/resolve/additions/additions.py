@@ -30,7 +30,7 @@ from graphcrate.resolve.additions.conflicts import Conflicts
 from graphcrate.resolve.additions.extras import with_extras
 from graphcrate.resolve.additions.local import store_local
 from graphcrate.resolve.additions.obstacles import Clause
-from graphcrate.resolve.additions.refusals import refuse_traps, refuse_twice
+from graphcrate.resolve.additions.refusals import refuse_traps, refuse_twice, without_lacking
 from graphcrate.resolve.additions.sdists import Sdists
 from graphcrate.resolve.additions.solving import Solver, name_of
 from graphcrate.resolve.sources.offers import Offer, Offers
@@ -61,6 +61,7 @@ def add(
     """
     ctx, stack, only_committed = context.ctx, resolution.lock, context.request.locked
     offers = Offers.of_lock(context.sources, stack)
+    additions = without_lacking(stack, additions, offers)
     refuse_traps(context, stack, additions.packages, offers)
     packages = own.wanted_packages(additions)
     local = [store_local(package, offers, context) for package in packages if own.is_local(package)]

@@ -105,7 +105,7 @@ def without_wheel(
         changed = f"take the source of {who}, change what it requires, and give its folder: --with ./{who}"
         step = step or changed
     else:
-        step = f"ask for a release of {clause.requirement.name} that has a wheel for it"
+        step = step or f"ask for a release of {clause.requirement.name} that has a wheel for it"
     return ResolutionError(
         f"{what}, of which there is no wheel for Python {python}",
         cause=f"The stack has {have}; what it has as a wheel is not compiled from a source.",

@@ -167,7 +167,11 @@ class Conflicts:
     def without_wheel(self, clause: Clause, python: str) -> ResolutionError:
         """The error for a release that is there as source only of what the stack has as a wheel."""
         there = self._stack.package(str(canonicalize_name(clause.requirement.name)))
-        step = self._of_another_python(clause) if clause.who else ""
+        step, steps = "", self._context.next_steps
+        if clause.who:
+            step = self._of_another_python(clause)
+        elif there and steps and steps.typed.requirements and not steps.typed.words:
+            step = f"{steps.with_packages([there.name])}    takes the stack's in its place"
         return conflict_words.without_wheel(self._attempt, clause, there, python, step)
 
     def _of_another_python(self, clause: Clause) -> str:

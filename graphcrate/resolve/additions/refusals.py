@@ -2,13 +2,16 @@
 
 from collections.abc import Collection, Sequence
 
+import msgspec
 from packaging.requirements import Requirement
 
 from graphcrate.compat.facts import names
 from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements.expected import lacking
 from graphcrate.model.command import command, filled
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock
+from graphcrate.model.recipe import Additions
 from graphcrate.model.words import listed
 from graphcrate.resolve.sources.offers import Offers
 from graphcrate.resolve.stack.locks import ResolveContext
@@ -44,6 +47,13 @@ def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], 
         "\n".join(trap.why(Requirement(package).name) for package, trap in traps.items()),
         next_step="; or ".join(steps) + (f"    ({listed(more)})" if more else ""),
     )
+
+
+def without_lacking(stack: Lock, additions: Additions, offers: Offers) -> Additions:
+    """Return the additions without what files alone ask for and no place has: the plan says each with its line."""
+    left = {name for name in lacking(additions.expected, stack) if not any(offers.releases(name))}
+    kept = [package for package in additions.packages if own.is_local(package) or own.name_of(package) not in left]
+    return msgspec.structs.replace(additions, packages=tuple(kept))
 
 
 def refuse_twice(packages: Collection[str], title: str) -> None:

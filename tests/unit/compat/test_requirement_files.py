@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from graphcrate.compat.requirements import own
 from graphcrate.compat.requirements.expected import compared, refuse_others
@@ -88,6 +89,14 @@ def test_pins_that_differ_from_the_stack_are_refused_with_lines_and_command(read
     refuse_others(found.expected, plain_lock(), NextSteps(request).with_packages)
     (line,) = compared(found.expected, plain_lock())
     assert "torch 2.1.0 (here 2.0.1) and torch-geometric 2.0.4 (here 2.3.1)" in line
+
+
+def test_pins_that_differ_from_the_stack_are_all_named():
+    lock, names = plain_lock(), [f"torch-{number}" for number in range(9)]
+    lock = replace(lock, packages=tuple(replace(lock.packages[0], name=name) for name in names))
+    expected = [Expected(name=name, where=f"r:{name}", specifier="==0", binding=True) for name in names]
+    with refused(ResolutionError, *(f"{name}==0 (r:{name})" for name in names)):
+        refuse_others(expected, lock, " ".join)
 
 
 def test_command_line_package_overrides_its_line_in_a_requirements_file(read, tmp_path):

@@ -2,20 +2,22 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from packaging.requirements import Requirement
 
 from graphcrate.compat.facts import names
 from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements.expected import compared
 from graphcrate.compat.variants.catalog import read_lock
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError
-from graphcrate.model.recipe import Additions, Channel
+from graphcrate.model.recipe import Additions, Channel, Expected
 from graphcrate.resolve.additions.conflicts import Conflicts
 from graphcrate.resolve.additions.obstacles import Clause, Obstacle
-from graphcrate.resolve.additions.refusals import refuse_traps, refuse_twice
+from graphcrate.resolve.additions.refusals import refuse_traps, refuse_twice, without_lacking
 from graphcrate.resolve.sources.channels import Link, UserIndexes
 from graphcrate.resolve.sources.offers import Offer, Sources
 from graphcrate.resolve.stack.locks import ResolveContext
@@ -270,3 +272,34 @@ def test_what_another_python_has_a_wheel_of_names_the_nearest_stack_with_it(conf
     error = known.without_wheel(Clause("karateclub==1.3.3", Requirement("numpy<1.23.0")), "3.11")
     assert "it needs numpy<1.23.0, of which there is no wheel for Python 3.11" in error.what
     assert error.next_step.startswith(step)
+
+
+def test_release_of_a_file_without_a_wheel_names_the_command_that_takes_the_stacks(conflicts):
+    made = conflicts("12.1", "numpy==1.20", words=(), requirements=(Path("r.txt"),))
+    error = made.without_wheel(Clause("", Requirement("numpy==1.20")), "3.11")
+    assert error.next_step.startswith("make image CUDA=12.1 WITH=numpy REQUIREMENTS=r.txt")
+
+
+def test_file_of_many_packages_is_named_in_the_command_for_another_cuda(conflicts):
+    packages = ("numpy>=2", *(f"package-{number}" for number in range(40)))
+    made = conflicts("12.1", *packages, words=(), requirements=(Path("r.txt"),))
+    error = made.refusal(Clause("", Requirement("numpy>=2")))
+    assert error.next_step.startswith("make image CUDA=12.6 REQUIREMENTS=r.txt")
+
+
+PYG_LIB = Additions(packages=("pyg_lib", "einops"), expected=(Expected(name="pyg-lib", where="r.txt:3", binding=True),))
+
+
+def test_pyg_lib_of_a_file_is_passed_over_with_its_line_where_no_place_has_it(conflicts):
+    stack = conflicts("11.8")._stack
+    assert [package.name for package in stack.missing] == ["pyg-lib"]
+    assert without_lacking(stack, PYG_LIB, Index()).packages == ("einops",)
+    (line,) = compared(PYG_LIB.expected, stack)
+    assert line.startswith("r.txt:3: pyg-lib is passed over, as no package index has pyg-lib: PYG_LIB=git or PYG_LIB=")
+
+
+def test_pyg_lib_that_was_typed_or_that_an_index_has_is_not_passed_over(conflicts):
+    stack = conflicts("11.8")._stack
+    typed = msgspec.structs.replace(PYG_LIB, expected=(Expected(name="pyg-lib", where="r.txt:3"),))
+    assert without_lacking(stack, typed, Index()) == typed
+    assert without_lacking(stack, PYG_LIB, Index(**{"pyg-lib": ("0.2.0",)})) == PYG_LIB
