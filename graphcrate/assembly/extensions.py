@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -19,6 +19,7 @@ from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import Base, BaseDriftError
+from graphcrate.inputs.shared.site_cache import SiteCache, Taken
 from graphcrate.inputs.wheels.sdist import compiled_sources, read_sdist
 from graphcrate.model.command import command
 from graphcrate.model.errors import BuildError, GraphcrateError, LockedError, ResolutionError
@@ -58,6 +59,15 @@ def for_gpus(lock: Lock, gpus: str) -> Lock:
 def built(lock: Lock, ctx: Context) -> Collection[str]:
     """sha256s of the lock's compiled sdists whose wheels the cache has."""
     return {sha256 for step in planning.compile_steps(lock) for sha256 in wheelhouse.cached(step, ctx.cache)}
+
+
+def by_key(step: CompileStep, ctx: Context) -> dict[str, Path]:
+    """The step's wheels that the cache has, by the key that they are compiled under."""
+    return {
+        shelf.wheel.name: wheel
+        for shelf in wheelhouse.shelves(step, ctx.cache).values()
+        if (wheel := shelf.made) is not None
+    }
 
 
 def time_lines(lock: Lock, ctx: Context) -> list[str]:
@@ -117,11 +127,27 @@ class Compiling:
     sources: SourceOptions
     ctx: Context
     beside: Beside = same_with  #: what to type for more packages
+    shared: SiteCache | None = None  #: asked before anything is compiled
+    taken: Taken = field(default_factory=Taken)
 
     @property
     def is_due(self) -> bool:
         """Return whether something is to be compiled whose wheel is not there."""
         return len(built(self.lock, self.ctx)) < sum(len(step.packages) for step in self.plan.of(CompileStep))
+
+    def take(self) -> None:
+        """Bring what a shared cache has into this one. Whether it has anything decides what else is made."""
+        if self.shared is None:
+            return
+        for step in self.plan.of(CompileStep):
+            shelves = wheelhouse.shelves(step, self.ctx.cache)
+            absent = {
+                shelf.wheel.name: package
+                for package in step.packages
+                if not (shelf := shelves[package.file.sha256]).made
+            }
+            folders = {shelf.wheel.name: shelf.wheel for shelf in shelves.values()}
+            self.taken.compared |= self.shared.take(absent, folders.__getitem__).compared
 
     def prepare(self) -> None:
         """Make the base with a compiler, where something is to be compiled. What fails here fails again later."""
@@ -148,6 +174,8 @@ class Compiling:
                     there = provide(job)
                 except wheelhouse.CompileError as error:
                     raise explained(error.failure, job, self.beside, self.ctx) from error
+                if self.shared is not None:
+                    self.shared.compare(self.taken, by_key(step, self.ctx))
             made |= there
         return made
 

@@ -15,6 +15,7 @@ from graphcrate.compat.variants.explain import VariantChoice
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.engines.backend import Engine
+from graphcrate.inputs.shared.site_cache import SiteCache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,7 @@ class BuildJob:
     choice: VariantChoice
     engine: Engine
     journal: Journal = field(default_factory=Journal)
+    shared: SiteCache | None = None  #: the site's, for what is compiled
 
     def by(self, engine: Engine) -> "BuildJob":
         """Return the job for another engine."""
@@ -95,6 +97,7 @@ class BuildJob:
             journal=self.journal,
             asked=request.parameters(candidate=""),
             packs=request.packs,
+            shared=self.shared,
         )
 
     @property

@@ -21,6 +21,7 @@ from graphcrate.engines.backend import Built
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import check_link, make_folder, write_file
 from graphcrate.inputs.bases import BaseDriftError
+from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import Lock, encode
@@ -63,6 +64,7 @@ class Maker:
     journal: Journal
     asked: BuildParameters
     packs: Compression | None = None  #: layers of wheels are packed for a squashfs, too
+    shared: SiteCache | None = None  #: where what is compiled may be
 
     def look_up(self, resolved: Resolution, ctx: Context, known: LookUp | None = None) -> LookUp:
         """Plan the image of a resolution and see whether it is there.
@@ -141,6 +143,7 @@ class Maker:
                 beside,
                 is_tested=self.forecast.is_tested,
                 packs=self.packs,
+                shared=self.shared,
             )
         except BaseException:
             with contextlib.suppress(OSError):  # empty: the first image of this name

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 from graphcrate.artifacts import names
-from graphcrate.assembly import locking, planned, proving, with_engine
+from graphcrate.assembly import extensions, locking, planned, proving, with_engine
 from graphcrate.assembly.job import BuildJob
 from graphcrate.assembly.making import LookUp
 from graphcrate.compat.facts.addresses import cuda_label
@@ -18,8 +18,9 @@ from graphcrate.engines.embedded import run as running
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import link, write_file
 from graphcrate.host.disk.os_errors import MachineError
+from graphcrate.inputs.shared import site_cache
 from graphcrate.model.errors import BuildError, GraphcrateError, HostError, NetworkError, UsageError
-from graphcrate.model.plan import Plan
+from graphcrate.model.plan import CompileStep, Plan
 from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Channel
 from graphcrate.model.report import BuildReport
@@ -40,7 +41,8 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
             f"{request.engine} installs wheels as they are: it cuts nothing",
             next_step="leave ENGINE out where SLIM is wanted; engines take the image that comes out",
         )
-    job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=engine)
+    shared = site_cache.of(request.sources, ctx)
+    job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=engine, shared=shared)
     try:
         return _build_and_test(job, ctx)
     except HostError as error:
@@ -198,6 +200,9 @@ def _finish(
         made = job.maker.make(resolution, ctx, known)
         with running.removed_after(made.report.digest, ctx.cache) if is_last else contextlib.nullcontext():
             report = job.prover.prove(made, below, ctx)
+        if job.shared is not None and report.passed:
+            for step in made.plan.of(CompileStep):
+                job.shared.give(extensions.by_key(step, ctx))
     except BaseException:
         with contextlib.suppress(HostError):  # what was here before may have had the name
             names.tidy(output / (job.typed.additions.name or job.choice.recipe.name))

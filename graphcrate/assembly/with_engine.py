@@ -20,6 +20,7 @@ from graphcrate.engines.embedded import engine as embedded
 from graphcrate.host import process, trace
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
+from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import DebianBase, Lock
@@ -63,14 +64,16 @@ def build(
     *,
     is_tested: bool = False,
     packs: Compression | None = None,
+    shared: SiteCache | None = None,
 ) -> Built:
     """Give the engine what it builds the plan's image from, and build it. Raises as `Engine.build`.
 
     `beside`: what to type for more packages, where what is compiled lacks some; `is_tested`: it will be unpacked;
-    `packs`: a squashfs will be made of it, by our own builder.
+    `packs`: a squashfs will be made of it, by our own builder; `shared`: a cache that may have what is compiled.
     """
     if engine is EMBEDDED:
-        return _build_from_wheels(extensions.Compiling(plan, lock, sources, ctx, beside), folder, is_tested, packs)
+        compiling = extensions.Compiling(plan, lock, sources, ctx, beside, shared)
+        return _build_from_wheels(compiling, folder, is_tested, packs)
     if packs is not None:
         ctx.progress.note(f"{engine.name} builds the image: its layers are not packed for a SIF while they are written")
     return _build_from_text(engine, plan, lock, sources, folder, ctx)
@@ -85,6 +88,7 @@ def _build_from_wheels(
 
     plan, lock, sources, ctx = compiling.plan, compiling.lock, compiling.sources, compiling.ctx
     ctx.progress.note(summary.step(1, "download files, make the base"))
+    compiling.take()
     with ThreadPoolExecutor(1) as side:
         # Bases are made by Debian's tools while wheels arrive, that with a compiler from the image's own. Layers need
         # the latter alone.

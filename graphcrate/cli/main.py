@@ -5,7 +5,7 @@ Stages are imported where a command needs them: an unchanged image is answered i
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -65,6 +65,23 @@ Toolkit = Annotated[
 PygLib = Annotated[
     str | None,
     typer.Option(help="Sources of pyg_lib where it has no wheel: a clone with its submodules; git; a server's URL."),
+]
+SharedCache = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cache", help="A site's shared cache of what was compiled: a registry's repository, a folder, a web server."
+    ),
+]
+CacheTrust = Annotated[
+    list[Path] | None,
+    typer.Option(help="A public key (cosign.pub): its entries are taken; again for more."),
+]
+CacheKey = Annotated[
+    Path | None,
+    typer.Option(help="Give what is compiled here to it, signed with this private key."),
+]
+CacheCheck = Annotated[
+    str, typer.Option(help="Compile one in so many entries (20) here all the same, and compare the two.")
 ]
 Flavour = Annotated[
     Literal["runtime", "devel", "jupyter"],
@@ -140,6 +157,10 @@ def image(
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
     pyg_lib: PygLib = None,
+    shared: SharedCache = None,
+    cache_trust: CacheTrust = None,
+    cache_key: CacheKey = None,
+    cache_check: CacheCheck = "",
     flavour: Flavour = "runtime",
     slim: Slim = "no",
     locked: Locked = False,
@@ -157,21 +178,14 @@ def image(
     target = target or ("" if gpu or driver else config().target)
     machine = MachineRequest(target=target, gpu=gpu_list(gpu), driver=driver)
     of_lock = SourceOptions(extensions=extensions, locked=locked, without_security=without_security)
-    places = {"channel": channel, "mirror": mirror, "wheels": wheels, "toolkit": toolkit, "pyg_lib": pyg_lib}
-    sources = msgspec.structs.replace(of_lock, devel=flavour == "devel", **places)
-    lists = {"packages": with_ or (), "apt": apt or (), "build_apt": build_apt or (), "build_env": build_env or ()}
-    request = build_request(
-        "image",
-        name,
-        cuda,
-        platform=platform,
-        machine=machine,
-        sources=sources,
-        requirements=requirements or (),
-        flavour=flavour,
-        trust_paths=trust_paths,
-        **lists,
-    )
+    places: dict[str, Any] = {"channel": channel, "mirror": mirror, "wheels": wheels, "toolkit": toolkit}
+    places |= {"pyg_lib": pyg_lib, "cache": tuple(shared or ()), "cache_trust": tuple(cache_trust or ())}
+    places |= {"cache_key": cache_key, "cache_check": cache_check, "devel": flavour == "devel"}
+    sources = msgspec.structs.replace(of_lock, **places)
+    typed: dict[str, Any] = {"packages": with_ or (), "requirements": requirements or (), "apt": apt or ()}
+    typed |= {"build_apt": build_apt or (), "build_env": build_env or (), "flavour": flavour}
+    typed |= {"platform": platform, "trust_paths": trust_paths}
+    request = build_request("image", name, cuda, machine=machine, sources=sources, **typed)
     made = {"engine": engine, "output": output, "packs": _packs(pack, engine), "slim": slim}
     made |= {"suites": SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)}
     _build(msgspec.structs.replace(request, **made), as_json, plan_only=plan, quiet=quiet)

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
+from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.net import Client
 from graphcrate.oci import credentials
@@ -20,10 +21,11 @@ def repository(
     find: Find = credentials.find,
     writes: bool = False,
     mount_from: Sequence[str] = (),
+    pause: Callable[[float], None] = settings.wait,
 ) -> Repository:
-    """The reference's repository. `find`: which login of this person's is for it."""
+    """The reference's repository. `find`: which login of this person's is for it; `pause`: waits between tries."""
     return Repository(
-        Client(ctx.environment, note=ctx.progress.note),
+        Client(ctx.environment, note=ctx.progress.note, sleep=pause),
         reference,
         functools.partial(find, reference, ctx.environment),
         writes=writes,

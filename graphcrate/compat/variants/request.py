@@ -26,6 +26,10 @@ Extensions = Literal["auto", "wheels", "source", "none"]
 Verb = Literal["image", "lock", "render", "publish"]
 
 
+#: options that are typed once for each value; the others take several in one
+_REPEATED = ("requirements", "cache", "cache-trust")
+
+
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Sources of an image's files."""
 
@@ -40,12 +44,21 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     locked: bool = False  #: nothing but what a committed lock names, or an error
     without_security: bool = False  #: lock a suite where no mirror gives the list of its security updates
     walled: bool = False  #: what is added is built in the sandbox or not at all: it is a recipe's, perhaps a stranger's
+    cache: tuple[str, ...] = ()  #: places of a shared cache, in order
+    cache_trust: tuple[Path, ...] = ()  #: public keys whose entries are taken from it
+    cache_key: Path | None = None  #: what is compiled here is given to it, signed with this one
+    cache_check: str = ""  #: of so many of its entries one is compiled here and compared
     further: tuple[FurtherChannel, ...] = ()  #: that a requirements file names, for the packages that it adds
 
     @property
     def shown_mirror(self) -> str:
         """The mirror without a password."""
         return _redacted(self.mirror)
+
+    @property
+    def shown_cache(self) -> tuple[str, ...]:
+        """The places of a shared cache without a password."""
+        return tuple(map(_redacted, self.cache))
 
     @property
     def shown_pyg_lib(self) -> str:
@@ -122,7 +135,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if isinstance(value, dict):
             return build_environment.written(value)
-        return value if row.name == "requirements" or not isinstance(value, tuple) else " ".join(value)
+        return value if row.name in _REPEATED or not isinstance(value, tuple) else " ".join(value)
 
     @property
     def other_platform(self) -> str:

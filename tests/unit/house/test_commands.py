@@ -17,6 +17,7 @@ PAGES += [str(path.relative_to(ROOT)) for folder in FOLDERS for path in sorted((
 #: page → tests that type its blocks of `sh` in real images (test_chinese.py holds Chinese pages to these)
 TYPED = {
     "README.md": "engines/test_readme",
+    "docs/cache.md": "engines/test_site_cache",
     "docs/customize.md": "engines/test_customize",
     **{
         f"docs/{name}.md": "engines/test_short_pages"

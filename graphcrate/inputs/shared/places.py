@@ -1,0 +1,196 @@
+"""Places of a shared cache: a repository of a registry, a folder, a web server: entries by tag, files by hash.
+
+A place is asked and never trusted: what it gives counts by its signature, and a file by its hash.
+"""
+
+import os
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from graphcrate.attest.signing import ENVELOPE
+from graphcrate.host import settings
+from graphcrate.host.context import Context
+from graphcrate.host.disk.atomic import write_file, writing
+from graphcrate.host.net import Client
+from graphcrate.inputs.shared import entry
+from graphcrate.inputs.shared.entry import CacheEntry
+from graphcrate.model import codec
+from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError, UsageError
+from graphcrate.oci import access, credentials, push, reference, spec
+from graphcrate.oci.image import digest_of
+from graphcrate.oci.registry import Repository
+from graphcrate.oci.upload import UploadBlob
+from patienthttp.errors import ABSENT, redacted
+
+_FILE = "application/octet-stream"
+_PIECE = 1 << 20
+_LONGEST_PAUSE = 0.25  #: seconds between two tries: compiling is the other way
+
+
+class CachePlace(ABC):
+    """One of the places with entries. Methods raise NetworkError, IntegrityError and OSError where the place fails."""
+
+    name: str  #: as the user wrote it, without a password
+    is_writable = True
+
+    @abstractmethod
+    def read(self, tag: str) -> bytes | None:
+        """Return the envelope of an entry; None where there is none."""
+
+    @abstractmethod
+    def fetch(self, known: CacheEntry, target: Path, advance: Callable[[int], None]) -> None:
+        """Write an entry's file to `target`. Its hash is for the caller to check."""
+
+    @abstractmethod
+    def write(self, made: CacheEntry, envelope: bytes, file: Path) -> None:
+        """Put a file there, then its entry: who reads meanwhile finds both or none."""
+
+
+@dataclass(frozen=True)
+class CacheFolder(CachePlace):
+    """A folder that several users have: `entries/<tag>.json` and `blobs/sha256/<hex>`."""
+
+    name: str
+    path: Path
+
+    def read(self, tag: str) -> bytes | None:
+        """Read it, if it is a plain file of that name."""
+        try:
+            return self._open(self._entry(tag), entry.MOST_BYTES)
+        except FileNotFoundError:
+            return None
+
+    def fetch(self, known: CacheEntry, target: Path, advance: Callable[[int], None]) -> None:
+        """Copy it; no more than it should have."""
+        with self._opened(self._blob(known)) as source, target.open("wb") as stream:
+            left = known.size + 1
+            while left > 0 and (piece := source.read(min(_PIECE, left))):
+                stream.write(piece)
+                left -= len(piece)
+                advance(len(piece))
+
+    def write(self, made: CacheEntry, envelope: bytes, file: Path) -> None:
+        """Write both under temporary names, and rename them."""
+        with file.open("rb") as source, writing(self._blob(made), mode=0o644) as part, part.open("wb") as stream:
+            while piece := source.read(_PIECE):
+                stream.write(piece)
+        write_file(self._entry(made.tag), envelope)
+
+    def _entry(self, tag: str) -> Path:
+        return self.path / "entries" / f"{tag}.json"
+
+    def _blob(self, of: CacheEntry) -> Path:
+        return self.path / "blobs" / "sha256" / of.sha256
+
+    def _open(self, path: Path, most: int) -> bytes:
+        with self._opened(path) as stream:
+            return stream.read(most)
+
+    @staticmethod
+    def _opened(path: Path) -> IO[bytes]:
+        """Open a plain file. Others write to the folder: a link would lead out of it, and a pipe never ends."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise IntegrityError(f"{path} is not a file", cause="A shared cache has files alone.")
+        return os.fdopen(descriptor, "rb")
+
+
+@dataclass(frozen=True)
+class WebServer(CachePlace):
+    """A folder as a web server shows it. Nothing is written there."""
+
+    name: str
+    address: str
+    client: Client
+    is_writable = False
+
+    def read(self, tag: str) -> bytes | None:
+        """Ask once: a cache that is slow to answer is none."""
+        url = f"{self.address}/entries/{tag}.json"
+        answer = self.client.request("GET", url, accept=(200, *ABSENT), tries=1, limit=entry.MOST_BYTES)
+        return answer.body if answer.status == 200 else None
+
+    def fetch(self, known: CacheEntry, target: Path, advance: Callable[[int], None]) -> None:
+        """Download it."""
+        url = f"{self.address}/blobs/sha256/{known.sha256}"
+        self.client.download(url, target, size=known.size, sha256=known.sha256, advance=advance, tries=1)
+
+    def write(self, made: CacheEntry, envelope: bytes, file: Path) -> None:
+        """Raise NetworkError: it is read-only."""
+        raise NetworkError(f"{self.name} is a web server, which is read alone", next_step="name a registry or a folder")
+
+
+@dataclass(frozen=True)
+class RegistryCache(CachePlace):
+    """A repository of a registry: an artifact for each entry, with the envelope and the file as its blobs."""
+
+    name: str
+    reading: Repository
+    writing: Repository
+
+    def read(self, tag: str) -> bytes | None:
+        """Read the artifact's first blob."""
+        try:
+            document = self.reading.manifest(tag)
+        except ResolutionError:
+            return None
+        try:
+            layers = codec.decode(document.data, spec.Manifest).layers
+        except UNREADABLE as error:
+            raise IntegrityError(f"{self.name}:{tag} is not an entry of a cache") from error
+        if not layers or layers[0].media_type != ENVELOPE or layers[0].size > entry.MOST_BYTES:
+            raise IntegrityError(f"{self.name}:{tag} is not an entry of a cache")
+        return self.reading.config(layers[0])
+
+    def fetch(self, known: CacheEntry, target: Path, advance: Callable[[int], None]) -> None:
+        """Pull the blob that the statement names, the manifest is not asked which."""
+        blob = spec.Descriptor(media_type=_FILE, digest=f"sha256:{known.sha256}", size=known.size)
+        self.reading.blob(blob, target, advance)
+
+    def write(self, made: CacheEntry, envelope: bytes, file: Path) -> None:
+        """Push the blobs, then the manifest under its tag."""
+        statement = spec.Descriptor(media_type=ENVELOPE, digest=digest_of(envelope), size=len(envelope))
+        title = {"org.opencontainers.image.title": made.name}
+        blob = spec.Descriptor(media_type=_FILE, digest=f"sha256:{made.sha256}", size=made.size, annotations=title)
+        config = spec.Descriptor(media_type=spec.EMPTY, digest=digest_of(spec.EMPTY_BLOB), size=len(spec.EMPTY_BLOB))
+        manifest = spec.Manifest(schema_version=2, media_type=spec.MANIFEST, config=config, layers=(statement, blob))
+        blobs = [
+            UploadBlob(descriptor=blob, path=file),
+            UploadBlob(descriptor=statement, data=envelope),
+            UploadBlob(descriptor=config, data=spec.EMPTY_BLOB),
+        ]
+        push.push_blobs(self.writing, blobs, lambda _: None)
+        push.put_manifest(self.writing, made.tag, msgspec.json.encode(manifest), spec.MANIFEST)
+
+
+def _pause(seconds: float) -> None:
+    settings.wait(min(seconds, _LONGEST_PAUSE))
+
+
+def parse(text: str, ctx: Context) -> CachePlace:
+    """Return the place that a user names. Raises UsageError for what is none."""
+    if text.startswith(("https://", "http://")):
+        address = text.rstrip("/")
+        return WebServer(redacted(address), address, Client(ctx.environment, note=ctx.progress.note, sleep=_pause))
+    if named := reference.on_registry(text):
+        repository = reference.parse(named)
+        return RegistryCache(
+            repository.name,
+            access.repository(repository, ctx, pause=_pause),
+            access.repository(repository, ctx, find=credentials.for_destination, writes=True, pause=_pause),
+        )
+    path = Path(text).expanduser()
+    if "/" not in text or not path.parent.is_dir():
+        raise UsageError(
+            f"{text!r} is not a place of a shared cache",
+            cause="It is neither a repository of a registry, nor a folder that is there, nor an address.",
+            next_step="one of registry.example/team/cache, /shared/cache, https://site.example/cache",
+        )
+    return CacheFolder(text, path.absolute())
