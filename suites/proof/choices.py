@@ -216,7 +216,8 @@ def _clusters_and_walks(
 
     yield Choice(f"{library}.graclus_cluster", check_matching)
     yield Choice(f"{library}.random_walk", lambda device: check_walks(device, 1.0, 1.0))
-    yield Choice(f"{library}.random_walk, p and q", lambda device: check_walks(device, 2.0, 0.5), cuda=False)
+    if library == "torch_cluster":  # pyg_lib has no other walks yet
+        yield Choice(f"{library}.random_walk, p and q", lambda device: check_walks(device, 2.0, 0.5), cuda=False)
 
 
 def torch_cluster(torch: ModuleType, random: torch_types.Generator) -> Iterator[Choice]:

@@ -358,6 +358,7 @@ def pyg_lib(torch: ModuleType, device: torch_types.device) -> Iterator[Operator]
             lambda source: library.softmax_csr(source, offsets, 0),
             lambda source: torch.cat([each.softmax(0) for each in pieces(source)]),
             [(ROWS, WIDTH)],
+            ("float32",),  # it begins with float64's least number, as a float32
         )
     if hasattr(library, "spline_basis"):
 
