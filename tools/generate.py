@@ -24,6 +24,7 @@ from graphcrate.compat.requirements import own
 from graphcrate.compat.variants import catalog, recipes
 from graphcrate.engines.run_order import PASSED
 from graphcrate.model import errors, toml
+from graphcrate.model.lock import decode_lock
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.platform import SUPPORTED
 from graphcrate.model.recipe import Recipe, Variant
@@ -89,7 +90,7 @@ def variants() -> str:
     rows = []
     for path in sorted((ROOT / "recipes").glob("*.toml")):
         recipe = recipes.load(path)
-        rows += [(f"`{recipe.name}`", *_variant(variant, _platforms(recipe, variant))) for variant in recipe.variants]
+        rows += [(f"`{recipe.name}`", *_variant(recipe, variant)) for variant in recipe.variants]
     head = ("STACK", "CUDA", "torch", "PyG", "Python", "torch.compile", "packages of", "base", "locked for")
     return table((*head, "candidates, in order"), rows)
 
@@ -128,7 +129,7 @@ def _platforms(recipe: Recipe, variant: Variant) -> str:
     )
 
 
-def _variant(variant: Variant, platforms: str) -> tuple[str, ...]:
+def _variant(recipe: Recipe, variant: Variant) -> tuple[str, ...]:
     if variant.unavailable is not None:
         return (variant.cuda, "", "", variant.python, "", "", "", "", f"not available: {variant.unavailable.why}")
     first = variant.candidates[0]
@@ -136,15 +137,18 @@ def _variant(variant: Variant, platforms: str) -> tuple[str, ...]:
     base = variant.base.reference or f"Debian {variant.base.suite}"
     ways = "; ".join(f"{way.name} ({', '.join(way.channels)})" for way in variant.candidates)
     day = variant.exclude_newer or "today"
+    paths = (catalog.path_of_lock(ROOT, recipe.name, variant.cuda, way.name) for way in variant.candidates)
+    lock = next((decode_lock(path.read_bytes()) for path in paths if path.is_file()), None)
+    lost, extension = catalog.moved(variant, lock)
     return (
         variant.cuda,
         torch,
-        variant.torch_geometric,
+        f"{variant.torch_geometric}, [without {extension}](extensions.md#pyg_lib)" if lost else variant.torch_geometric,
         variant.python,
         _compiles(first.torch, variant),
         day,
         base,
-        platforms,
+        _platforms(recipe, variant),
         ways,
     )
 

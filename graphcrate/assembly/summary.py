@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from graphcrate.compat.facts import allowances, build_environment, compilers, facts, libraries, slim, suites
+from graphcrate.compat.facts import allowances, build_environment, compilers, facts, libraries, packages, slim, suites
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.explain import explain, on_newer_base
 from graphcrate.compat.variants.rules import fallback_limits, models_named
@@ -80,7 +80,7 @@ def plan_lines(
 ) -> list[str]:
     """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes."""
     aside = aside or Aside()
-    lines = [f"plan for {title}"]
+    lines = [f"plan for {title}", *_moved_lines(lock)]
     torch = lock.package("torch")
     limits = fallback_limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
     for outcome in outcomes:
@@ -121,6 +121,15 @@ def plan_lines(
     lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
     lines += [f"  disk      {aside.disk}"] if aside.disk else []
     return lines
+
+
+def _moved_lines(lock: Lock) -> list[str]:
+    """Say what this PyG cannot do without an extension that older releases did not want for it."""
+    pyg = lock.package("torch-geometric")
+    if pyg is None:
+        return []
+    lost, extension = packages.moved(pyg.version, {package.name for package in lock.packages})
+    return [f"  without   {lost}: PyG {pyg.version} has them by {extension} alone, which is missing"] if lost else []
 
 
 def _shortened(note: str) -> str:

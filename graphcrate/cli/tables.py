@@ -36,6 +36,7 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
     """Yield a line for each variant, at most 80 wide, and one below on GPUs that an image has to be built for."""
     rows: list[tuple[str, ...]] = [_HEADS]
     built: set[str] = set()
+    moved: dict[tuple[str, str], None] = {}
     for recipe in recipes:
         on_gpus = support(recipe)
         for variant in recipe.variants:
@@ -47,12 +48,14 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
             built.update(apart)
             locks = (catalog.read_lock(ctx, recipe, variant, candidate) for candidate in variant.candidates)
             lock = next(filter(None, locks), None)
+            lost = catalog.moved(variant, lock)
+            moved.update({lost: None} if lost[0] else {})
             rows.append(
                 (
                     recipe.name,
                     variant.cuda,
                     "of a folder" if first.torch == "*" else first.torch,
-                    variant.torch_geometric or "-",
+                    f"{variant.torch_geometric or '-'}{'†' if lost[0] else ''}",
                     variant.python,
                     f"{runs[0]} to {runs[-1]}{' *' if apart else ''}" if runs else "-",
                     facts.oldest_driver(variant.cuda) or "-",
@@ -66,6 +69,8 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
     if built:
         names = joined(sorted(built))
         yield f"* {names} too, when built for it: {setting(gpu='…')} ({command('list', gpus=True)})"
+    for names, extension in moved:
+        yield f"† without {extension}, by which alone this PyG has {names}"
     if news := newer.sentences(ctx, recipes):
         yield from news
         if ctx.is_checkout:

@@ -168,6 +168,25 @@ def lost(extension: str, version: str, there: Collection[str]) -> str:
     return "; ".join(part for part in (", ".join(alone), ", ".join(shared)) if part)
 
 
+def moved(version: str, there: Collection[str]) -> tuple[str, str]:
+    """Features that a PyG lacks since another extension took them over, and that extension; empty where it has all.
+
+    `there`: the extensions of the image (normalised names). For people.
+    """
+    at = Version(version)
+    before = {feature.name: feature for feature in _features() if Version(feature.before) <= at}
+    lost = [
+        feature
+        for feature in _features()
+        if Version(feature.since) <= at < Version(feature.before)
+        and set(feature.any).isdisjoint(there)
+        and feature.name in before
+        and set(feature.any).isdisjoint(before[feature.name].any)
+    ]
+    by = dict.fromkeys(name.replace("-", "_") for feature in lost for name in feature.any)
+    return ", ".join(feature.name for feature in lost), " or ".join(by)
+
+
 def has_wheels(torch: str, torch_cuda: str) -> bool | None:
     """Tell whether PyG's pages have wheels for a torch ("2.0.1+cu118", "11.8"); None if unknown."""
     series = ".".join(torch.split("+")[0].split(".")[:2])

@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import facts, packages
 from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.variants import recipes
 from graphcrate.host.context import Context
@@ -121,6 +121,12 @@ def read_lock(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candida
     """The candidate's committed lock; None where there is none. Raises RecipeError."""
     path = lock_path(ctx, recipe, variant, candidate)
     return documents.read_lock(path, renewal(recipe, variant, candidate), committed=True)
+
+
+def moved(variant: Variant, lock: Lock | None) -> tuple[str, str]:
+    """Features that this PyG lost with an extension that is new to them, and that extension (`packages.moved`)."""
+    there = {package.name for package in lock.packages} if lock else set()
+    return packages.moved(variant.torch_geometric, there) if variant.torch_geometric else ("", "")
 
 
 def locked_platforms(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> tuple[Platform, ...]:

@@ -4,7 +4,13 @@ import re
 
 import pytest
 
+from graphcrate.assembly.summary import plan_lines
+from graphcrate.cli import tables
 from graphcrate.compat.facts import glt, packages
+from graphcrate.compat.variants import catalog
+from graphcrate.host.context import Context
+from graphcrate.model.lock import decode_lock
+from tests import ROOT
 from tests.made import SHIPPED
 
 DISJOINT = "disjoint sampling (disjoint=True), temporal sampling (time_attr)"
@@ -102,3 +108,32 @@ def test_glt_releases_agree_with_their_symbol_checks():
             assert bool(found.reasons) == bool(check.undefined) == bool(check.example), (release.version, check.torch)
             judged.add(release)
     assert judged == set(glt.releases())
+
+
+TAKEN_OVER = "fps, knn, radius, nearest, graclus, voxel_grid, random walks, SplineConv"
+
+
+@pytest.mark.parametrize(
+    ("version", "there", "lost"),
+    [
+        ("2.8.1", (), (TAKEN_OVER, "pyg_lib")),
+        ("2.8.1", ("torch-cluster", "torch-spline-conv", "torch-sparse"), (TAKEN_OVER, "pyg_lib")),
+        ("2.8.1", ("pyg-lib",), ("", "")),
+        ("2.7.0", (), ("", "")),
+        ("2.3.1", ("torch-scatter",), ("", "")),
+    ],
+)
+def test_features_that_moved_to_an_extension_that_is_missing(version, there, lost):
+    assert packages.moved(version, there) == lost
+
+
+def test_plan_and_list_say_first_what_moved_to_a_missing_extension():
+    lock = decode_lock((ROOT / "images/pyg/cu128/pypi.lock.json").read_bytes())
+    title, line, *_ = plan_lines("pyg:2.8.1-torch2.10.0-cu128-py311", lock, (), "", 0)
+    assert line == f"  without   {TAKEN_OVER}: PyG 2.8.1 has them by pyg_lib alone, which is missing"
+    old = decode_lock((ROOT / "images/pyg/cu121/pypi.lock.json").read_bytes())
+    assert not any(line.startswith("  without") for line in plan_lines(title, old, (), "", 0))
+    ctx = Context(root=ROOT, environment={})
+    listed = [*tables.variants(ctx, catalog.all_recipes(ctx))]
+    assert [line.split()[1] for line in listed if "2.8.1†" in line] == ["12.8", "13.0", "13.2", "cpu"]
+    assert f"† without pyg_lib, by which alone this PyG has {TAKEN_OVER}" in listed
