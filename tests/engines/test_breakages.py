@@ -1,4 +1,4 @@
-"""What the suite `ops` says when an extension is broken: forty operators and five files, one at a time.
+"""The suite `ops` and what is broken: forty operators and five files of extensions, one at a time.
 
 The image has every extension for the CPU, from the folder of wheels where that has them, else compiled (minutes).
 pyg_lib is in it where its wheel or its sources (PYG_LIB) are; without it 32 operators are broken.
