@@ -144,9 +144,17 @@ def absent(attempt: Attempt, clause: Clause, of_stack: Collection[str]) -> Resol
     )
 
 
-def without_release(attempt: Attempt, obstacle: Obstacle) -> ResolutionError:
-    """The error for a package of which the index has releases, and none that can be taken."""
+def without_release(
+    attempt: Attempt, obstacle: Obstacle, pins: Sequence[Requirement] = (), again: str = ""
+) -> ResolutionError:
+    """The error for a package of which the index has releases, and none that can be taken.
+
+    `pins`: what files allow of it besides; `again`: what to type for the same with any release of it.
+    """
     clause, python = obstacle.clause, attempt.python
+    for pin in pins:
+        requirement = Requirement(f"{clause.requirement.name}{clause.requirement.specifier & pin.specifier}")
+        clause = clause._replace(requirement=requirement)
     needing = f"{clause.who} needs {clause.needed}, which " if clause.who else f"{clause.needed} "
     has = {
         "wheels": f"has wheels, none for Python {python}: {obstacle.detail}",
@@ -154,10 +162,11 @@ def without_release(attempt: Attempt, obstacle: Obstacle) -> ResolutionError:
         "version": f"matches none of its releases: {obstacle.detail}",
     }
     is_version = obstacle.kind == "version"
+    another = f"{again}    takes another version than the file names" if again else ""
     return ResolutionError(
         f"these packages cannot be added to {attempt.title}: {needing}{has[obstacle.kind]}",
         cause="" if is_version else "Its wheels are for other versions of Python than the image has.",
-        next_step=f"ask for another version of {clause.requirement.name}"
+        next_step=another or f"ask for another version of {clause.requirement.name}"
         if is_version
         else f"bring a wheel of it for the image's Python, or its source: {setting(with_='./NAME')}",
     )

@@ -154,6 +154,34 @@ class Conflicts:
         user = self._context.sources.user
         return conflict_words.reason(obstacles, self.limits, asked_first=bool(user.extra or user.further))
 
+    def rival(self, probe: Requirement, pinned: Sequence[Offer]) -> str:
+        """Name what was taken in place of a release, and who needs it so; empty where nothing is found."""
+        taken = {offer.name: Version(offer.version) for offer in pinned}
+        (pin,) = probe.specifier
+        tried = [offer for offer in self.releases(canonicalize_name(probe.name)) if offer.version == pin.version]
+        with contextlib.suppress(NetworkError):
+            fitting = [offer for offer in tried if self.fits(offer)][:1]
+            wheels = [offer for offer in pinned if not offer.is_sdist]
+            self.prefetch([*wheels, *fitting])
+            newest = {str(canonicalize_name(probe.name)): Version(pin.version)}
+            for offer in wheels:
+                if clause := self._unmet(offer, newest):
+                    return f"{clause.who} needs {clause.needed}"
+            for offer in fitting:
+                if clause := self._unmet(offer, taken):
+                    return f"{clause.who} needs {clause.needed}, and {clause.name} {taken[clause.name]} is taken"
+        return ""
+
+    def _unmet(self, offer: Offer, versions: Mapping[str, Version]) -> Clause | None:
+        """Return the first need of a release that one of these versions does not satisfy."""
+        needs = (Clause(f"{offer.name}=={offer.version}", need) for need in self.needs(offer))
+        is_met = (
+            (clause, clause.requirement.specifier.contains(versions[clause.name], prereleases=True))
+            for clause in needs
+            if clause.name in versions
+        )
+        return next((clause for clause, met in is_met if not met), None)
+
     def refusal(self, clause: Clause, why: str = "") -> ResolutionError:
         """The error for what is against the stack; `why` it is, where its requirement does not say so itself."""
         name = str(canonicalize_name(clause.requirement.name))
@@ -212,9 +240,14 @@ class Conflicts:
             return conflict_words.at_another_index(self._attempt, clause, source.title, source.where)
         return conflict_words.absent(self._attempt, clause, [package.name for package in self._stack.packages])
 
-    def without_release(self, obstacle: Obstacle) -> ResolutionError:
-        """The error for a package of which the index has releases, and none that can be taken."""
-        return conflict_words.without_release(self._attempt, obstacle)
+    def without_release(self, obstacle: Obstacle, pins: Sequence[Requirement] = ()) -> ResolutionError:
+        """The error for a package of which the index has releases, and none that can be taken, nor of these pins."""
+        if against := self.against(Clause("", pin) for pin in pins):
+            return self.refusal(against)
+        steps = self._context.next_steps
+        is_of_file = bool(pins) and steps is not None and bool(steps.typed.requirements)
+        again = steps.with_packages([obstacle.clause.requirement.name]) if steps and is_of_file else ""
+        return conflict_words.without_release(self._attempt, obstacle, pins, again)
 
     def unexplained(self, explanation: str) -> ResolutionError:
         """The error with uv's own explanation, where no package is known to be an obstacle."""

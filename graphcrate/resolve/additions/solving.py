@@ -181,7 +181,10 @@ class Solver:
         if (reason := next(filter(None, barred), None)) is not None:
             return reason
         other = next((obstacle for obstacle in blocking if obstacle.kind in ("wheels", "python", "version")), None)
-        return self._conflicts.without_release(other) if other else self._conflicts.unexplained(error.explanation)
+        if other is None:
+            return self._conflicts.unexplained(error.explanation)
+        pins = [bound for bound in self._constraints if name_of(bound) == other.clause.name]
+        return self._conflicts.without_release(other, pins)
 
     def _compare_pairs(self, pinned: Sequence[Offer], learnt: Learnt) -> Learnt | None:
         """Bound what does not fit together by what is known of it; None where all does."""
@@ -295,14 +298,14 @@ class Solver:
                 return None
             probe = Requirement(f"{name}=={newest}")
             no_wheel = f"it has no wheel for Python {self._target.python}"
-            why = self._why_not(probe, learnt) if has_wheel else no_wheel
+            why = self._why_not(probe, learnt, pinned) if has_wheel else no_wheel
             if why is None:
                 return None
             if why:
                 older.append(f"{name} {have.version}, not {newest}: {why}")
         return older
 
-    def _why_not(self, probe: Requirement, learnt: Learnt) -> str | None:
+    def _why_not(self, probe: Requirement, learnt: Learnt, pinned: Sequence[Offer]) -> str | None:
         """Explain why a release was not taken; empty if it could be, None if an admitted source may bring it."""
         try:
             self._compile(learnt, str(probe), bounded=False)
@@ -313,7 +316,7 @@ class Solver:
                 blocking = ()
             if self._admit(blocking, newer=name_of(probe)):
                 return None
-            return self._conflicts.reason(blocking)
+            return (not blocking and self._conflicts.rival(probe, pinned)) or self._conflicts.reason(blocking)
         return f"of {listed(learnt.because)} an older release is taken" if learnt.because else ""
 
     def _newest(self, requirement: Requirement) -> tuple[Version | None, bool]:

@@ -287,6 +287,39 @@ def test_file_of_many_packages_is_named_in_the_command_for_another_cuda(conflict
     assert error.next_step.startswith("make image CUDA=12.6 REQUIREMENTS=r.txt")
 
 
+def test_pin_of_a_lock_that_no_release_is_names_it_and_the_command_without_it(conflicts):
+    made = conflicts("11.8", "e3nn", words=(), requirements=(Path("uv.lock"),))
+    obstacle = Obstacle("version", Clause("", Requirement("e3nn")), "the newest is 0.6.0")
+    error = made.without_release(obstacle, [Requirement("e3nn==0.5.4")])
+    assert "e3nn==0.5.4 matches none of its releases: the newest is 0.6.0" in error.what
+    assert error.next_step.startswith("make image CUDA=11.8 WITH=e3nn REQUIREMENTS=uv.lock    takes another version")
+
+
+def test_pin_of_a_lock_that_the_stack_is_against_names_the_cuda_that_has_it(conflicts):
+    made = conflicts("12.1", "numpy", words=(), requirements=(Path("uv.lock"),))
+    obstacle = Obstacle("version", Clause("", Requirement("numpy")), "the newest is 2.5.5")
+    error = made.without_release(obstacle, [Requirement("numpy==2.4.2")])
+    assert error.what == "numpy==2.4.2 cannot be added to pyg for CUDA 12.1, which has numpy<2"
+    assert error.next_step.startswith("make image CUDA=12.6 REQUIREMENTS=uv.lock")
+
+
+@pytest.mark.parametrize(
+    ("needs", "why"),
+    [
+        ({"lightning": ["datasets<5.1"]}, "lightning==2.6 needs datasets<5.1"),
+        ({"datasets": ["fsspec<2026.2"]}, "datasets==5.2.0 needs fsspec<2026.2, and fsspec 2026.9 is taken"),
+        ({"lightning": ["datasets>=5"]}, ""),
+    ],
+)
+def test_package_for_which_an_older_release_is_taken_is_named(conflicts, monkeypatch, needs, why):
+    made = conflicts("11.8", "datasets", "lightning")
+    made.offers.versions |= {"datasets": ("5.0.1", "5.2.0"), "lightning": ("2.6",), "fsspec": ("2026.9",)}
+    monkeypatch.setattr(made, "prefetch", lambda releases: None)
+    monkeypatch.setattr(made, "needs", lambda release: [Requirement(text) for text in needs.get(release.name, ())])
+    pinned = [made.releases(name)[0] for name in ("datasets", "lightning", "fsspec")]
+    assert made.rival(Requirement("datasets==5.2.0"), pinned) == why
+
+
 PYG_LIB = Additions(packages=("pyg_lib", "einops"), expected=(Expected(name="pyg-lib", where="r.txt:3", binding=True),))
 
 
