@@ -124,7 +124,7 @@ def plan_lines(
 
 
 def _moved_lines(lock: Lock) -> list[str]:
-    """Say what this PyG cannot do without an extension that older releases did not want for it."""
+    """Say what this PyG cannot do without an extension that older releases did without."""
     pyg = lock.package("torch-geometric")
     if pyg is None:
         return []
