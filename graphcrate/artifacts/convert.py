@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from graphcrate.artifacts.formats import docker_archive, packed, runtime_files
+from graphcrate.artifacts.formats import delta, docker_archive, packed, runtime_files
 from graphcrate.artifacts.formats.merged import Addition, check_digest, with_additions
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.formats.translated import layout_errors
@@ -27,6 +27,7 @@ from graphcrate.host.parallel import parallel
 from graphcrate.model.command import command, for_shell, setting
 from graphcrate.model.errors import HostError, LayoutError, UsageError
 from graphcrate.model.platform import Platform
+from graphcrate.model.words import joined
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.validate import inspect_layer
@@ -35,23 +36,31 @@ from sifsquash.packer import BLOCKS, LEVELS
 from sifsquash.squashfs import Squashfs
 from sifsquash.values import Compression
 
-ResultForm = Literal["sif", "sqsh", "docker", "rootfs", "oci-archive"]
+ResultForm = Literal["sif", "sqsh", "delta", "docker", "rootfs", "oci-archive"]
 #: Names of the results, after the image's.
 SUFFIXES: Mapping[ResultForm, str] = {
     "sif": ".sif",
     "sqsh": ".sqsh",
+    "delta": ".delta.sqsh",
     "docker": ".docker.tar",
     "rootfs": ".rootfs",
     "oci-archive": ".oci.tar",
 }
 #: Raise it whenever the same layout would give another SIF. Part of the SIF's identity.
 SIF_FORMAT = 1
+#: in a difference: the title and digest of the image that it is to
+OVER = ".singularity.d/over"
 _CHUNK = 1 << 20
 _FRONT = 1 << 16  #: bytes of a SIF that have its definition, which names the layout
 _KERNEL = re.compile(r"\d+\.\d+")
 #: options of the command line → the field of the request, and the kinds of results that it is for
 Options = Mapping[str, tuple[str, tuple[str, ...]]]
-_OPTIONS: Options = {"--compression": ("compression", ("sif", "sqsh")), "--kernel": ("kernel", ("sif", "sqsh"))}
+_SQUASHED = ("sif", "sqsh", "delta")
+_OPTIONS: Options = {
+    "--compression": ("compression", _SQUASHED),
+    "--kernel": ("kernel", _SQUASHED),
+    "--over": ("over", ("delta",)),
+}
 
 
 class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +72,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False
     compression: Compression | None = None  #: of a SIF or squashfs; None: what `kernel` mounts, zstd for enroot
     kernel: str | None = None  #: of the machine that the result is for
+    over: str | None = None  #: of a difference: the image that it is to
     link: Path | None = None  #: to be a symbolic link to the result
     hashed: bool = False  #: whether the result's hash is wanted
     platform: Platform | None = None  #: of a layout for several, the one that is meant; None: this machine's
@@ -170,7 +180,7 @@ def check_options(request: object, options: Options, kind: str, to: str) -> None
         if getattr(request, field) not in (None, False, ()) and kind not in kinds:
             raise UsageError(
                 f"{option} does not apply to {to}",
-                cause=f"It is for {' and '.join(kinds)}.",
+                cause=f"It is for {joined(kinds)}.",
                 next_step=f"leave {option} out",
             )
 
@@ -232,6 +242,63 @@ def _sif(job: _Job) -> _Written:
     additions = runtime_files.singularity_additions(job.layout.config, definition)
     _write_squashed(job, compression, additions, offset, front)
     return _Written(compression)
+
+
+def _delta(job: _Job) -> _Written:
+    """Write what the image has over another one, as a squashfs for `--overlay`."""
+    if not job.request.over:
+        raise UsageError(
+            "a difference needs the image that it is to",
+            next_step=f"{command('convert', job.request.ref, to='delta', over='pyg.sif')}    (or NAME:TAG)",
+        )
+    below, name = _base_of(job)
+    compression = job.request.compression or choose_compression(job.request.kernel)
+    _refuse_existing(job)
+    sides = []
+    for layout, title in ((below, name), (job.layout, job.title)):
+        with job.ctx.progress.task(f"compressing layers ({compression})", sum(e.size for e in layout.layers)) as task:
+            merged, packs = packed.read_packed(layout, compression, job.ctx.cache, task.advance)
+        additions = runtime_files.singularity_additions(layout.config, runtime_files.definition(layout.config, title))
+        files = with_additions(merged, additions, created_of(layout))
+        sides.append((delta.Side(files, [layer.digest for layer in layout.layers]), packs))
+    (base, _), (image, packs) = sides
+    changed = with_additions(delta.difference(base, image), [Addition(OVER, 0o644, f"{name}\n".encode())], job.created)
+    size = sum(inode.size for inode in changed.values())
+    require_room(job.target.absolute().parent, size, job.target)
+    with writing(job.target, 0o644) as part, job.ctx.progress.task(f"writing {job.target.name}", size) as task:
+        with part.open("xb", buffering=_CHUNK) as stream, layout_errors():
+            writer.write(stream, changed, packs, compression, job.created, task.advance, packed.EARLY[compression])
+    beside = job.request.over if job.request.over.endswith(".sif") else f"{name.partition(':')[0]}.sif"
+    line = f"apptainer run --nv --overlay {for_shell(job.target.name)}:ro {for_shell(beside)} python train.py"
+    job.ctx.progress.note(f"over {name}: {line}")
+    return _Written(compression)
+
+
+def _base_of(job: _Job) -> tuple[Layout, str]:
+    """Return the layout that a difference is to, and its title. Raises UsageError for one that it cannot be to."""
+    over = job.request.over or ""
+    path = Path(over)
+    ref = str(path.resolve().parent / "oci") if path.is_file() else over
+    try:
+        layout, report = find_image(ref, job.request.images, job.layout.platform)
+    except (UsageError, LayoutError) as error:
+        raise UsageError(
+            f"the layout that {over} was made of is not here",
+            cause=error.what,
+            next_step=f"name it: {command('convert', job.request.ref, to='delta', over='NAME:TAG')}",
+        ) from error
+    if path.is_file() and not is_of(path, layout.digest):
+        raise UsageError(
+            f"{over} was made of another image than the one beside it",
+            next_step=f"{command('convert', ref, to='sif', force=True)}    makes it again",
+        )
+    if layout.digest == job.layout.digest:
+        raise UsageError(
+            f"{over} is that image itself",
+            next_step=f"{command('image', report.name, with_='einops')}    makes one with more",
+        )
+    name = report.name.rpartition("/")[2] or "image"
+    return layout, f"{name}:{layout.tag}@{layout.digest}" if layout.tag else f"{name}@{layout.digest}"
 
 
 def _way(compression: Compression) -> str:
@@ -389,6 +456,7 @@ def _rootfs(job: _Job) -> _Written:
 _WRITERS: Mapping[ResultForm, Callable[[_Job], _Written]] = {
     "sif": _sif,
     "sqsh": _sqsh,
+    "delta": _delta,
     "docker": _archive,
     "rootfs": _rootfs,
     "oci-archive": _archive,

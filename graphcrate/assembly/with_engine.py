@@ -102,8 +102,8 @@ def _build_from_wheels(
             files = compiling.files() if sources.devel else fetch(lock, sources, ctx)
             prepared = base.result()
             twin = bases.native_twin(ctx, lock, prepared)
-            compiled = sum(len(step.packages) for step in plan.of(CompileStep))
-            more = f", compile {compiled} packages" if compiled else ""
+            compiled = sum(len(step.packages) for step in plan.of(CompileStep)) - len(extensions.built(lock, ctx))
+            more = f", compile {compiled} package{'s' * (compiled != 1)}" if compiled else ""
             ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{more}"))
 
             def wheels(unpacked: Callable[[], Sequence[Path]]) -> Mapping[str, Path]:

@@ -377,8 +377,8 @@ def draw(
 def convert(
     ref: Ref,
     to: Annotated[
-        Literal["sif", "sqsh", "docker", "rootfs", "oci-archive"],
-        typer.Option(help="sif: Singularity, Apptainer; sqsh: enroot, pyxis; docker: for `docker load`."),
+        Literal["sif", "sqsh", "delta", "docker", "rootfs", "oci-archive"],
+        typer.Option(help="sif: Singularity, Apptainer; sqsh: enroot, pyxis; delta: over a SIF; docker: an archive."),
     ],
     output: Annotated[
         Path | None, typer.Option(help="File to write (rootfs: folder); else beside the layout, named after the image.")
@@ -386,6 +386,9 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     compression: options.Compression = None,
     kernel: options.MountKernel = None,
+    over: Annotated[
+        str | None, typer.Option(help="Of delta: the SIF, or NAME:TAG of the image, that it goes over.")
+    ] = None,
     link: Annotated[Path | None, typer.Option(help="Make this a symbolic link to the result.")] = None,
     platform: options.AnyPlatform = "",
     quiet: options.Quiet = False,
@@ -401,6 +404,7 @@ def convert(
         force=force,
         compression=Compression(compression) if compression else None,
         kernel=kernel,
+        over=over,
         link=link,
         hashed=as_json,
         platform=options.platform_of(platform),

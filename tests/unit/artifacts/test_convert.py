@@ -36,7 +36,7 @@ WRITERS = {
     "sqsh": "sifsquash.writer._copy_run",
     "oci-archive": "graphcrate.artifacts.formats.docker_archive.write_oci",
 }
-FORMS = [form for form in converting.SUFFIXES if form != "rootfs"]
+FORMS = [form for form in converting.SUFFIXES if form not in ("rootfs", "delta")]
 
 
 def names(path, offset=None):
@@ -119,7 +119,7 @@ def test_sif_of_another_compression_needs_force(tmp_path, image):
     assert not converted(tmp_path, compression=Compression.ZSTD, force=True).unchanged
 
 
-@pytest.mark.parametrize("to", converting.SUFFIXES)
+@pytest.mark.parametrize("to", [*FORMS, "rootfs"])
 def test_existing_output_folder_of_convert_is_refused(tmp_path, image, monkeypatch, to):
     monkeypatch.setattr(os, "geteuid", lambda: 0)  # else nobody but root gets so far with a rootfs
     with refused(UsageError, "folder that is there already", "never replaced"):
@@ -211,7 +211,7 @@ def test_failed_or_interrupted_convert_leaves_no_output(tmp_path, image, monkeyp
     assert bool(leftovers(tmp_path)) == (to == "sqsh"), "compressed layers stay in the cache"
 
 
-@pytest.mark.parametrize("to", converting.SUFFIXES)
+@pytest.mark.parametrize("to", [*FORMS, "rootfs"])
 def test_convert_of_an_altered_layout_names_its_digest(tmp_path, image, to):
     if to == "rootfs" and os.geteuid() != 0:
         pytest.skip("root alone gets so far")

@@ -1,0 +1,35 @@
+"""An image as its difference to a SIF: the real Apptainer shows both as the whole, to root and to a plain user."""
+
+import json
+import os
+
+import pytest
+
+from tests.engines.conftest import as_user
+from tests.engines.workplace import call, small_stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("apptainer build", "user namespaces")]
+
+SHOW = "import tabulate, torch; print('whole', torch.ones(2).sum().item())"
+
+
+def test_a_package_over_the_stack_s_sif_is_small_and_imports(workplace, built_image, apptainer, plain_user, scratch):
+    base, delta = scratch / "torch.sif", scratch / "torch.delta.sqsh"
+    zstd = ("--compression", "zstd")
+    workplace.run("convert", built_image.layout, "--to", "sif", *zstd, "--output", base).ok()
+    stack = f"torch:{built_image.report['tag']}"
+    more = workplace.run("image", *small_stack(), "--with", "tabulate", "--no-smoke", "--json").json
+    image = f"torch:{more['tag']}"
+    done = workplace.run("convert", image, "--to", "delta", "--over", stack, *zstd, "--output", delta, "--json")
+    assert done.json["size"] < base.stat().st_size / 50
+    assert "apptainer run --nv --overlay torch.delta.sqsh:ro torch.sif python train.py" in done.err
+    run = ("exec", "--overlay", f"{delta}:ro", base, "python", "-c", SHOW)
+    for path in (scratch, base, delta):
+        path.chmod(path.stat().st_mode | 0o055)
+    assert "whole 2.0" in call("apptainer", *run, environment=apptainer)
+    home = {"PATH": os.environ["PATH"], "HOME": plain_user.pw_dir, "TMPDIR": plain_user.pw_dir}
+    assert "whole 2.0" in call(*as_user(plain_user, "apptainer", *run), environment=home, folder=plain_user.pw_dir)
+    assert "No module named 'tabulate'" in call(
+        "apptainer", "exec", base, "sh", "-c", f'python -c "{SHOW}" 2>&1 || true', environment=apptainer
+    )
+    assert json.loads(done.out)["layout"] == more["digest"]
