@@ -121,7 +121,7 @@ def sampling_stand(hosts, workplace, shared):
     )
 
 
-RUNS = pytest.mark.parametrize("runs", [5, pytest.param(50, marks=pytest.mark.weekly)])
+RUNS = pytest.mark.parametrize("runs", [3, pytest.param(50, marks=pytest.mark.weekly)])
 
 
 @RUNS
