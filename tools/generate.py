@@ -20,12 +20,13 @@ from graphcrate.cli import main
 from graphcrate.cli.tables import gpus_of
 from graphcrate.compat.facts import facts, glt, suites, torch_compile
 from graphcrate.compat.facts.identities import identities
+from graphcrate.compat.proofs import WORDS, Standing, standings
 from graphcrate.compat.requirements import own
 from graphcrate.compat.variants import catalog, recipes
 from graphcrate.engines.run_order import PASSED
+from graphcrate.host.context import Context
 from graphcrate.model import errors, toml
 from graphcrate.model.lock import decode_lock
-from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.platform import SUPPORTED
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.words import size
@@ -46,6 +47,9 @@ def files() -> Iterator[tuple[Path, str]]:
             "proofs": proofs(),
             "upstream": upstream_ledger.table(),
             "suites": debians(),
+        },
+        "docs/proof.md": {
+            "words": table(("word", "what it says"), [(f"*{word}*", text) for word, text in WORDS.items()])
         },
         "docs/run.md": {"variables": passed()},
         "docs/zh/run.md": {"variables": passed()},
@@ -96,25 +100,31 @@ def variants() -> str:
 
 
 def proofs() -> str:
-    """One row per committed lock that is proved: what `matrix` found of its image."""
-    paths = sorted((ROOT / "images").glob("*/*/**/*.proof.json"))
-    found = [decode_proof(path.read_bytes()) for path in paths]
-    rows = [
-        (
-            f"`{one.recipe}`",
-            one.cuda,
-            f"`{one.tag}`",
-            f"`{one.digest[7:19]}`",
-            size(one.bytes),
-            f"{one.seconds:.0f}",
-            ", ".join(suite.suite for suite in one.suites),
-            " ".join(gpus_of(one)),
-            one.date[:10],
-        )
-        for one in found
-    ]
-    head = ("STACK", "CUDA", "tag", "digest begins", "bytes", "seconds", "suites passed", "GPUs by audit", "on")
-    return table(head, rows)
+    """One row per committed lock: its standing, and what `matrix` found of its image."""
+    ctx = Context.here()
+    head = ("STACK", "CUDA", "proof", "tag", "digest begins", "bytes", "seconds", "suites passed", "GPUs by audit")
+    return table(head, [_proof(standing) for standing in standings(ctx, catalog.all_recipes(ctx))])
+
+
+def words() -> str:
+    """What each word for what was shown of an image means."""
+    return table(("word", "what it says"), [(f"*{word}*", text) for word, text in WORDS.items()])
+
+
+def _proof(standing: Standing) -> tuple[str, ...]:
+    name = (f"`{standing.recipe.name}`", standing.title.removeprefix(f"{standing.recipe.name} "))
+    if (one := standing.proof) is None:
+        return (*name, standing.word, *[""] * 6)
+    return (
+        *name,
+        f"{standing.word}, {one.date[:10]}",
+        f"`{one.tag}`",
+        f"`{one.digest[7:19]}`",
+        size(one.bytes),
+        f"{one.seconds:.0f}",
+        ", ".join(suite.suite for suite in one.suites),
+        " ".join(gpus_of(one)),
+    )
 
 
 def _platforms(recipe: Recipe, variant: Variant) -> str:

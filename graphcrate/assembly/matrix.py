@@ -18,6 +18,7 @@ from graphcrate.assembly.with_engine import EMBEDDED
 from graphcrate.compat.facts import facts
 from graphcrate.compat.plan.planning import make_plan
 from graphcrate.compat.plan.programs import examples
+from graphcrate.compat.proofs import Standing, judged
 from graphcrate.compat.variants import catalog
 from graphcrate.compat.variants.ported import on_platform
 from graphcrate.compat.variants.request import BuildRequest, SourceOptions
@@ -149,9 +150,9 @@ def rows(ctx: Context, request: MatrixRequest, again: catalog.Again | None = Non
     )
 
 
-def proof_of(row: MatrixRow) -> LockProof | None:
-    """The proof beside a lock; None where there is none, or it is damaged or another lock's."""
-    return catalog.read_proof(row.path, row.lock) if row.lock else None
+def _standing(row: MatrixRow, ctx: Context) -> Standing | None:
+    """The standing of a row's lock; None where it has none."""
+    return judged(row.recipe, row.variant, row.candidate, row.lock, ctx, examples(ctx)) if row.lock else None
 
 
 def run(
@@ -163,9 +164,9 @@ def run(
     """Prove the rows that are not proved yet, in turn; what fails does not end it. `report` gets each result."""
     to_prove, results = rows(ctx, request), []
     for number, row in enumerate(to_prove):
-        known = None if request.again else proof_of(row)
-        if known is not None and row.lock and known.build_key == EMBEDDED.key(_plan(row, row.lock, ctx)):
-            result = _result(row, "proved before", known)
+        known = None if request.again else _standing(row, ctx)
+        if known is not None and known.word in ("proved", "emulated"):
+            result = _result(row, "proved before", known.proof)
         else:
             ctx.progress.note(f"matrix: {row.title}, {number + 1} of {len(to_prove)}")
             result = _prove(row, to_prove[number:], request, ctx, build)

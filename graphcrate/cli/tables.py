@@ -12,6 +12,7 @@ from graphcrate.assembly.matrix import Result, title
 from graphcrate.cli import options
 from graphcrate.compat.facts import facts
 from graphcrate.compat.plan import planning
+from graphcrate.compat.proofs import Word, standings
 from graphcrate.compat.variants import catalog, newer
 from graphcrate.compat.variants.catalog import lock_path, locked_platforms
 from graphcrate.compat.variants.ported import on_platform
@@ -66,6 +67,7 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
     for row in rows:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
     yield from _on_other_platforms(ctx, recipes)
+    yield from _without_a_proof(ctx, recipes)
     if built:
         names = joined(sorted(built))
         yield f"* {names} too, when built for it: {setting(gpu='…')} ({command('list', gpus=True)})"
@@ -92,6 +94,18 @@ def _on_other_platforms(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str
             yield f"{platform.name}: {each}; {setting(platform=platform.name).both()}"
 
 
+def _without_a_proof(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
+    """Yield a line for the locks with a stale proof, and one for those without any; none of an installed package."""
+    if not ctx.is_checkout:
+        return
+    titles: dict[Word, list[str]] = {}
+    for standing in standings(ctx, recipes):
+        titles.setdefault(standing.word, []).append(standing.title)
+    for word in ("stale", "unproved"):
+        if names := titles.get(word):
+            yield f"{word}: {joined(names)}; {command('matrix')} builds and tests them (docs/proof.md)"
+
+
 def _gpus_of(on_gpus: Support, cuda: str) -> tuple[list[str], list[str]]:
     """GPUs that the image of a CUDA version runs on, and those that it has to be built for: sm_70, sm_75."""
     runs, built = on_gpus.with_mark(cuda, "native", "jit"), on_gpus.with_mark(cuda, "built")
@@ -103,6 +117,11 @@ def _gpus_of(on_gpus: Support, cuda: str) -> tuple[list[str], list[str]]:
 def described(ctx: Context, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
     """`list --json`: one object per variant and candidate; so none for an unavailable variant."""
     news = newer.recalled(ctx)
+    words = {
+        (standing.recipe.name, standing.variant.cuda, standing.candidate.name): standing.word
+        for standing in standings(ctx, recipes)
+        if standing.variant.base.runs_on == DEFAULT
+    }
     return [
         {
             "recipe": recipe.name,
@@ -117,6 +136,7 @@ def described(ctx: Context, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
             "channels": [channel.value for channel in candidate.channels],
             "tag": catalog.short_tag(variant, candidate),
             "locked": lock_path(ctx, recipe, variant, candidate).is_file(),
+            "proof": words.get((recipe.name, variant.cuda, candidate.name)),
             "locked_for": [platform.name for platform in locked_platforms(ctx, recipe, variant, candidate)],
             "newer": _newer(news, recipe, variant),
             "gpus": models_with(recipe, variant, candidate, "native", "jit"),

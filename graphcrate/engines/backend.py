@@ -19,10 +19,6 @@ from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord
 from sifsquash.values import Compression
 
-#: The form of layers, for keys. Raise it whenever the same plan would give other bytes: places of files, RECORD,
-#: bytecode, or the tar and gzip stream (`oci.layer` has a number of its own, which base layers share).
-LAYER_FORMAT = 1
-
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOrder:

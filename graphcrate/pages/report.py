@@ -15,6 +15,7 @@ from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.reading import read_image
 from graphcrate.compat.facts import facts
 from graphcrate.compat.plan import planning
+from graphcrate.compat.proofs import proof_of
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import kept
@@ -128,6 +129,7 @@ def read(ref: str, ctx: Context, output: Path = Path("dist")) -> Page:
     checked = read_image(ref, ctx, output)
     looked, configured = auditing.look(checked.contents), checked.contents.settings
     findings = own.contracts if own and own.contracts else ()
+    proof = proof_of(own, ctx)
     findings = findings or contracts.judge(checked.view, Host(today=settings.today()), contracts.targets(checked.view))
     packages = list(_packages(own, looked, licences.of_image(checked.contents.texts, looked.audit.python or "3")))
     gpus = _gpus(looked)
@@ -136,7 +138,7 @@ def read(ref: str, ctx: Context, output: Path = Path("dist")) -> Page:
         ref=own.image if own else ref,
         form=image.form,
         digest=report.digest if report else "",
-        facts=_facts(own, looked),
+        facts={**_facts(own, looked), **({"its lock's proof": proof.dated} if proof else {})},
         size=report.bytes if report else image.path.stat().st_size if image.path.is_file() else 0,
         unpacked=sum(layer.unpacked_size for layer in report.layers) if report else 0,
         packages=packages,

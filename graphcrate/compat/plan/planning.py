@@ -20,6 +20,9 @@ from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, 
 from graphcrate.model.recipe import CHANNELS, Additions, Candidate, Channel, Recipe, Variant
 from graphcrate.model.words import joined, listed
 
+#: The form of layers, for keys. Raise it whenever the same plan would give other bytes: places of files, RECORD,
+#: bytecode, or the tar and gzip stream (`oci.layer` has a number of its own, which base layers share).
+LAYER_FORMAT = 1
 #: A wheel of at least this many bytes is a layer of its own: it is pulled and cached alone.
 _OWN_LAYER = 30_000_000
 #: Docker stops at 125 layers and old engines at less; far below it.
@@ -49,6 +52,12 @@ _Layer = tuple[str, tuple[LockedPackage, ...]]  #: title and packages
 #: channel → title of the layer with its libraries and those that change together with them
 FAMILIES = {channel: f"{row.owner} family" for channel, row in CHANNELS.items() if row.libraries}
 GROUPS = ("CUDA libraries", "torch and libraries", "tools", *FAMILIES.values())
+
+
+def build_key(plan: Plan) -> str:
+    """Hash what the image of our own builder depends on: the plan and the form of the layers."""
+    form = f"{LAYER_FORMAT}.{slimming.SLIM_FORMAT}" if slimming.LABEL in plan.config.labels else f"{LAYER_FORMAT}"
+    return f"{steps.content_id(plan)}-{form}"
 
 
 def make_plan(

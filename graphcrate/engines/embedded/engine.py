@@ -6,10 +6,10 @@ Light to import: an image that is there unchanged needs its key alone.
 from collections.abc import Mapping
 from pathlib import Path
 
-from graphcrate.compat.facts import slim
+from graphcrate.compat.plan import planning
 from graphcrate.engines import backend
 from graphcrate.engines.backend import BuildOrder, Built
-from graphcrate.model.plan import Plan, content_id
+from graphcrate.model.plan import Plan
 from graphcrate.model.report import BuildReport
 from graphcrate.oci.layout import is_whole
 
@@ -26,11 +26,8 @@ class EmbeddedEngine(backend.Engine):
         return image
 
     def key(self, plan: Plan) -> str:
-        """Hash what the image depends on: the plan and the form of the layers."""
-        form = f"{backend.LAYER_FORMAT}"
-        if slim.LABEL in plan.config.labels:
-            form += f".{slim.SLIM_FORMAT}"
-        return f"{content_id(plan)}-{form}"
+        """See `planning.build_key`."""
+        return planning.build_key(plan)
 
     def exists(self, report: BuildReport, folder: Path, environment: Mapping[str, str]) -> bool:
         """Return whether the layout is there with all its blobs, and the report is of this folder."""

@@ -16,7 +16,7 @@ import msgspec
 from graphcrate.artifacts.formats import packed
 from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat.facts.slim import SLIM_FORMAT
-from graphcrate.engines.backend import LAYER_FORMAT
+from graphcrate.compat.plan.planning import LAYER_FORMAT
 from graphcrate.engines.embedded.run import GROWTH
 from graphcrate.host.disk.cache import Cache, kept, kept_bytes
 from graphcrate.host.progress import Progress

@@ -206,7 +206,7 @@ def test_image_key_depends_on_plan_engine_and_text_or_layer_format(tmp_path, mon
     assert len(folders) == len(table.ENGINES)
     before = keys()
     monkeypatch.setattr(render, "dockerfile", lambda plan: "other")
-    monkeypatch.setattr(backend, "LAYER_FORMAT", backend.LAYER_FORMAT + 1)
+    monkeypatch.setattr(planning, "LAYER_FORMAT", planning.LAYER_FORMAT + 1)
     assert len({*before, *keys()}) == 12
 
 

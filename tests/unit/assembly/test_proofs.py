@@ -1,5 +1,6 @@
 """The matrix of committed locks: what is built, what is taken as proved, what is written, and the room it makes."""
 
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -13,6 +14,8 @@ from graphcrate.assembly.matrix import MatrixRequest
 from graphcrate.assembly.with_engine import EMBEDDED
 from graphcrate.checks import new_image
 from graphcrate.cli import options, tables
+from graphcrate.compat import proofs
+from graphcrate.compat.plan import planning
 from graphcrate.compat.variants import catalog
 from graphcrate.compat.variants.explain import VariantChoice
 from graphcrate.engines import run_suites
@@ -141,6 +144,43 @@ def test_list_says_what_is_locked_for_other_platforms(grace):
         ("torch", "12.1"): ["linux/amd64", "linux/arm64"],
         ("glt", "12.1"): ["linux/amd64"],
     }
+
+
+def words(project):
+    return {each.title: each.word for each in proofs.standings(project, catalog.all_recipes(project))}
+
+
+def test_standing_of_a_lock_is_unproved_proved_emulated_or_of_other_code_stale(grace, monkeypatch):
+    assert set(words(grace).values()) == {"unproved"}
+    run(grace, [], recipe="torch", platform="linux/amd64")
+    matrix.run(MatrixRequest(recipe="torch", platform="linux/arm64"), grace, emulating([]))
+    assert words(grace) == {
+        "torch 11.7": "proved",
+        "torch 12.1": "proved",
+        "torch 12.1 for linux/arm64": "emulated",
+        "glt 12.1": "unproved",
+    }
+    recipes = catalog.all_recipes(grace)
+    monkeypatch.setattr(Context, "is_checkout", True)
+    assert [line for line in tables.variants(grace, recipes) if line.startswith(("stale", "unproved"))] == [
+        "unproved: glt 12.1; ./build.py matrix builds and tests them (docs/proof.md)"
+    ]
+    monkeypatch.setattr(planning, "LAYER_FORMAT", planning.LAYER_FORMAT + 1)
+    assert sorted(words(grace).values()) == ["stale", "stale", "stale", "unproved"]
+    (line,) = (line for line in tables.variants(grace, recipes) if line.startswith("stale"))
+    assert line.startswith("stale: torch 11.7, torch 12.1 and torch 12.1 for linux/arm64; ")
+    assert {one["proof"] for one in tables.described(grace, recipes)} == {"stale", "unproved"}
+
+
+def test_report_of_an_image_says_what_the_proof_of_its_lock_is_worth(project):
+    (row,) = matrix.rows(project, MatrixRequest(recipe="torch", cuda="12.1"))
+    built = report(lock_sha256=row.lock.sha256)
+    named = msgspec.structs.replace(built, name="torch")
+    assert proofs.proof_of(named, project).dated == "unproved"
+    run(project, [], recipe="torch")
+    assert re.fullmatch(r"proved, of \d{4}-\d\d-\d\d", proofs.proof_of(named, project).dated)
+    assert proofs.proof_of(msgspec.structs.replace(named, lock_sha256="0" * 64), project) is None, "with additions"
+    assert proofs.proof_of(msgspec.structs.replace(built, name="mine"), project) is None
 
 
 def test_proved_lock_is_built_again_only_on_request_or_change(project):

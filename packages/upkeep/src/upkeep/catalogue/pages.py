@@ -12,8 +12,8 @@ from typing import NamedTuple
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.facts import facts
 from graphcrate.compat.facts.addresses import cuda_label
+from graphcrate.compat.proofs import Word, standings
 from graphcrate.compat.variants import catalog
-from graphcrate.compat.variants.ported import on_platform
 from graphcrate.compat.variants.support import MARKS, Mark, Support, SupportCell, support
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
@@ -42,6 +42,7 @@ class Measured(NamedTuple):
     is_plain: bool  #: the stack itself, without additions of the user and for no GPU in particular
     made_for: Sequence[str]  #: GPU models
     no_code: Sequence[str]  #: GPU models that it has no code for
+    stale: str = ""  #: the day of a proof that is stale
 
 
 @dataclass(frozen=True)
@@ -152,21 +153,26 @@ def file_name(name: str, language: str) -> str:
 
 
 def _items(ctx: Context, output: Path, recipes: Sequence[Recipe], maps: Sequence[Support]) -> Iterator[Item]:
+    known = list(standings(ctx, recipes))
     for recipe, its_support in zip(recipes, maps, strict=True):
         reports = list(_reports(output / recipe.name))
         for variant in recipe.variants:
             cells = {model: row.cells.get(variant.cuda) for row in its_support.rows for model in row.models}
-            candidate, lock, proof = _lock(ctx, recipe, variant)
+            locked = [each for each in known if (each.recipe, each.variant.cuda) == (recipe, variant.cuda)]
+            first = next((each for each in locked if each.variant.base.runs_on == DEFAULT), None)
             measured = [_of_report(report) for report, _ in reports if report.cuda == variant.cuda]
-            proofs = [(proof, True)] if proof else []
-            proofs += [(other, False) for other in _on_other_platforms(ctx, recipe, variant)]
             there = {image.digest for image in measured}
-            measured += [_of_proof(other, is_plain) for other, is_plain in proofs if other.digest not in there]
+            shown = (each for each in locked if each is first or each.variant.base.runs_on != DEFAULT)
+            measured += [
+                _of_proof(each.proof, each.word, each is first)
+                for each in shown
+                if each.proof and each.proof.digest not in there
+            ]
             yield Item(
                 recipe=recipe,
                 variant=variant,
-                candidate=candidate,
-                lock=lock,
+                candidate=first.candidate.name if first else "",
+                lock=first.lock if first else None,
                 measured=measured,
                 gpus={model: cell for model, cell in cells.items() if cell and cell.ways},
             )
@@ -179,23 +185,6 @@ def _reports(folder: Path) -> Iterator[tuple[BuildReport, Path]]:
         report = read_report(path)
         if report and report.layout and (report.name, report.tag) == (folder.name, path.parent.name):
             yield report, path.parent
-
-
-def _lock(ctx: Context, recipe: Recipe, variant: Variant) -> tuple[str, Lock | None, LockProof | None]:
-    for candidate in variant.candidates:
-        if lock := catalog.read_lock(ctx, recipe, variant, candidate):
-            return candidate.name, lock, catalog.read_proof(catalog.lock_path(ctx, recipe, variant, candidate), lock)
-    return "", None, None
-
-
-def _on_other_platforms(ctx: Context, recipe: Recipe, variant: Variant) -> Iterator[LockProof]:
-    """The proofs of a variant's locks for other platforms than the default one, by an emulator or on such a machine."""
-    for candidate in variant.candidates:
-        for platform in catalog.locked_platforms(ctx, recipe, variant, candidate):
-            ported = on_platform(variant, platform)
-            lock = None if platform == DEFAULT else catalog.read_lock(ctx, recipe, ported, candidate)
-            if lock and (proof := catalog.read_proof(catalog.lock_path(ctx, recipe, ported, candidate), lock)):
-                yield proof
 
 
 def _of_report(report: BuildReport) -> Measured:
@@ -214,7 +203,7 @@ def _of_report(report: BuildReport) -> Measured:
     )
 
 
-def _of_proof(proof: LockProof, is_plain: bool) -> Measured:
+def _of_proof(proof: LockProof, word: Word, is_plain: bool) -> Measured:
     return Measured(
         tag=proof.tag,
         digest=proof.digest,
@@ -224,6 +213,7 @@ def _of_proof(proof: LockProof, is_plain: bool) -> Measured:
         is_plain=is_plain,
         made_for=(),
         no_code=_without_code(proof.gpus),
+        stale=proof.date[:10] if word == "stale" else "",
     )
 
 
