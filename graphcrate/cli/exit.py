@@ -28,7 +28,7 @@ _ALIKE = 0.6  #: as difflib has it
 GROUPS = {
     "Build": ("init", "add", "remove", "image", "adopt", "matrix", "list", "explain", "lock", "render", "schema"),
     "Use": ("run", "convert", "job", "test"),
-    "Look at": ("check", "inspect", "report", "diff", "audit"),
+    "Look at": ("check", "inspect", "report", "why", "diff", "audit"),
     "Share": ("publish", "verify", "keys"),
     "Help": ("doctor", "cache", "images"),
 }
