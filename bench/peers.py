@@ -67,6 +67,7 @@ def about(lock: dict[str, Any], seconds: Sequence[float], compiling: bool) -> st
     made = " and ".join(f"{each:.0f} s" for each in seconds)
     return (
         f"{today()}, `make {' '.join(settings(compiling))}` and the same {count} packages by others, each once, "
+        f"{'the four extensions compiled by each, ' if compiling else ''}"
         f"{machine(Context.here(), on_gpu=False)}. mmdebstrap took {made} for the Debian "
         f"({len(peer_files.base_packages(lock))} packages) that the others begin with, which no row has."
     )
