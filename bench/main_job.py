@@ -283,7 +283,7 @@ def page(figures: Sequence[Figure], where: str) -> str:
     rows = "\n".join(f"| {f.what} | {f.value} | {f.goal} | {f.runs} |" for f in figures)
     today = datetime.datetime.now(tz=datetime.UTC).date()
     return f"""# How fast it is
-Each figure has its script, machine, day and commit ([list](../bench/figures.toml)); *old* ones are to be measured again.
+Each figure has its script, machine, day and commit ([list](../bench/figures.toml)); *old* ones will be measured again.
 
 Written by `make bench` ([bench/main_job.py](../bench/main_job.py)) on {today}: `STACK={STACK} CUDA={CUDA}`
 (torch 2.0.1). The machine: {where}.

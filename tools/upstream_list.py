@@ -28,6 +28,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reason: str
     says: str = ""  #: what the message has; with another one the failure is another
     holds: str = ""  #: versions as requirements: "torch<2.1 python>=3.11": all of them; empty: always
+    lacks: str = ""  #: a package that the image does not have; empty: whichever it has
     strict: bool = False  #: a test of it that passes fails the command, so that the row is taken out
 
     def __post_init__(self) -> None:
@@ -41,7 +42,8 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def applies(self, versions: Mapping[str, str]) -> bool:
         """Return whether it holds for an image with these packages, `python` among them."""
-        return all(_has(versions, requirement) for requirement in requirements(self.holds))
+        is_there = bool(self.lacks) and canonicalize_name(self.lacks) in versions
+        return not is_there and all(_has(versions, requirement) for requirement in requirements(self.holds))
 
 
 class Ignored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ from run_example import run_example
 
 #: name, arguments, epochs where there is no option for them
 EXAMPLES = (
+    ("dna.py", [], 8),
     ("gcn.py", ["--epochs=30"], 0),
     ("gat.py", ["--epochs=30"], 0),
     ("autoencoder.py", ["--epochs=30"], 0),

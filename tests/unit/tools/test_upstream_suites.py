@@ -102,6 +102,30 @@ def test_expected_failure_holds_for_its_versions_only(holds, applies):
     assert row("a", holds=holds).applies(versions) is applies
 
 
+#: a test → versions in whose sources the reason is true, and in which it is not: read at PyG's tags
+READ = {
+    "test/test_inspector.py::test_type_repr": (("2.5.3", "2.6.0", "2.6.1"), ("2.7.0", "2.8.0")),
+    "test_glt_examples.py::test_example_ends[hetero/train_hgt_mag*]": (("2.4.0", "2.5.3"), ("2.3.1",)),
+}
+
+
+@pytest.mark.parametrize("test", READ)
+def test_bounds_of_a_reason_are_those_of_the_releases_that_have_its_cause(test):
+    (found,) = (each for suite in LISTED.suite for each in suite.expected if test in each.tests)
+    for versions, holds in zip(READ[test], (True, False), strict=True):
+        for version in versions:
+            installed = {"torch": "2.6.0", "torch-geometric": version, "python": "3.11.2"}
+            assert found.applies(installed) is holds, version
+
+
+def test_failure_for_want_of_a_package_is_not_expected_where_the_image_has_it():
+    needs = row("a", lacks="Torch_Cluster")
+    assert [needs.applies(have) for have in ({}, {"torch-cluster": "1.6.3"})] == [True, False]
+    gnnff = "test/nn/models/test_gnnff.py::test_gnnff"
+    rows = [each for suite in LISTED.suite for each in suite.expected if gnnff in each.tests]
+    assert [each.lacks for each in rows] == ["torch-cluster", "torch-cluster"]
+
+
 def test_brackets_of_a_pattern_are_literal_and_a_star_is_anything():
     assert row(NEAREST).matches(NEAREST)
     assert not row(NEAREST).matches(NEAREST.replace("dtype0", "d"))
