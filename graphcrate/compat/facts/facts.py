@@ -207,7 +207,8 @@ def _longest(words: Sequence[str]) -> str:
     names = {name: name for name in all_gpus()} | _aliases()
     fitting = {name.replace("_", ""): model for name, model in names.items() if name.replace("_", "") in joined}
     longest = max(fitting, key=len, default="")
-    return fitting[longest] if longest and all(name in longest for name in fitting) else ""
+    apart = (name for name, model in fitting.items() if name not in longest and model != fitting[longest])
+    return "" if not longest or any(apart) else fitting[longest]
 
 
 def _bare_number(typed: str) -> str:

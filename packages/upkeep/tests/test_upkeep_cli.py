@@ -23,7 +23,10 @@ def call(monkeypatch, capsys):
 def test_help_names_all_commands(call):
     code, out, _ = call("--help")
     listed = out.partition("Commands:")[2].split("\n")
-    assert (code, [line.split()[0] for line in listed if line]) == (0, ["update", "catalog", "witnesses", "lock"]), out
+    assert (code, [line.split()[0] for line in listed if line]) == (
+        0,
+        ["update", "catalog", "gpus", "witnesses", "lock"],
+    ), out
 
 
 def test_lock_without_check_is_graphcrates(call):

@@ -101,6 +101,18 @@ def catalog(
 
 
 @app.command()
+def gpus(
+    page: Annotated[Path, typer.Argument(help="NVIDIA's page of CUDA GPUs, saved as HTML.", metavar="FILE")],
+    check_only: Annotated[bool, typer.Option("--check", help="Compare, and write nothing.")] = False,
+) -> None:
+    """Add GPU models of NVIDIA's list that are not known yet. Ends with 6 where one has another capability there."""
+    from upkeep import gpu_list
+
+    for line in gpu_list.update(page, here().root, check=check_only):
+        sys.stdout.write(f"{line}\n")
+
+
+@app.command()
 def witnesses(
     files: Annotated[list[Path], typer.Argument(help="Lock files, by their paths in the repository.", metavar="FILE…")],
     repository: Annotated[str, typer.Option(help="OWNER/NAME of a public one that has them.")],
