@@ -107,7 +107,7 @@ def proofs() -> str:
 
 
 def words() -> str:
-    """What each word for what was shown of an image means."""
+    """List the words for what was shown of an image, with their meanings."""
     return table(("word", "what it says"), [(f"*{word}*", text) for word, text in WORDS.items()])
 
 

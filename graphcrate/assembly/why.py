@@ -24,7 +24,7 @@ _WITNESSES = "hash of "  #: how the lock's notes on witnesses begin
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence, what it rests on, and the command that shows it, or did. `when`: empty where nobody noted it."""
+    """A sentence, what it rests on, and the command that shows it, or did. `when`: empty where it is unknown."""
 
     word: Word
     what: str

@@ -1,4 +1,4 @@
-"""What has to be of today when a release is made: `RELEASE=yes` refuses what is old, any other run names it (-rx).
+"""Proofs and figures are of today at a release: `RELEASE=yes` refuses old ones, any other run names them (-rx).
 
 A commit that changes the bytes of images makes every proof stale, so only a release can ask for all of them.
 """
