@@ -35,23 +35,23 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 def shown(report: BuildReport, folder: Path, ctx: Context) -> list[Shown]:
     """Return the sentences on an image, with those on what nothing showed. `folder`: of its report."""
     results = list(_results(report, folder))
-    found = [
+    sentences = [
         *_suites(report, results),
         *_lock(report, ctx),
         *_expected(report),
         *_never(report, [suite for suite, _ in results]),
     ]
-    return sorted(found, key=lambda one: [*WORDS].index(one.word))
+    return sorted(sentences, key=lambda sentence: [*WORDS].index(sentence.word))
 
 
-def answer(report: BuildReport, found: Sequence[Shown]) -> Answer:
+def answer(report: BuildReport, sentences: Sequence[Shown]) -> Answer:
     """Put the sentences below their words, each of which says what it means."""
     sections = (
         Section(
             tuple(
-                AnswerLine("", one.what, (f"by {one.by}" + (f", {one.when}" if one.when else ""),))
-                for one in found
-                if one.word == word
+                AnswerLine("", sentence.what, (f"by {sentence.by}" + (f", {sentence.when}" if sentence.when else ""),))
+                for sentence in sentences
+                if sentence.word == word
             ),
             f"{word}: {meaning}",
         )

@@ -350,14 +350,14 @@ def inspect(ref: Ref, output: options.Output = Path("dist"), as_json: options.Js
 
 @app.command()
 def why(ref: Ref, output: options.Output = Path("dist"), as_json: options.Json = False) -> None:
-    """Say for each sentence about an image how and when it was shown, and what never was."""
+    """Say by what each sentence about an image was shown."""
     from graphcrate.artifacts.locate import find_image
     from graphcrate.assembly import why as reasons
     from graphcrate.cli import tables
 
     layout, report = find_image(named(ref, output), output)
-    found = reasons.shown(report, layout.path.parent, here())
-    tables.write(found, reasons.answer(report, found), as_json=as_json)
+    sentences = reasons.shown(report, layout.path.parent, here())
+    tables.write(sentences, reasons.answer(report, sentences), as_json=as_json)
 
 
 @app.command("report")

@@ -70,7 +70,7 @@ def judged(
 def standings(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[Standing]:
     """Judge every committed lock of these recipes, those of one variant together."""
     programs = examples(ctx)
-    return (judged(*one, ctx, programs) for recipe in recipes for one in _locked(recipe, ctx))
+    return (judged(*locked, ctx, programs) for recipe in recipes for locked in _locked(recipe, ctx))
 
 
 def proof_of(report: BuildReport | None, ctx: Context) -> Standing | None:
@@ -78,7 +78,7 @@ def proof_of(report: BuildReport | None, ctx: Context) -> Standing | None:
     if report is None or not (ctx.root / "images" / report.name).is_dir():
         return None
     locked = _locked(catalog.find_recipe(ctx, report.name), ctx)
-    own = next((one for one in locked if one[-1].sha256 == report.lock_sha256), None)
+    own = next((each for each in locked if each[-1].sha256 == report.lock_sha256), None)
     return judged(*own, ctx, examples(ctx)) if own else None
 
 

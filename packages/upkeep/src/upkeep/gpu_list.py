@@ -1,7 +1,7 @@
 """GPU models (`compat/data/gpus.toml`) beside NVIDIA's public list of compute capabilities, a page that was saved.
 
 Read are rows of its tables: a capability in the first cell, models in the others, one a line. A model that our names
-do not lead to gets a row with its source; one that they lead elsewhere is an error, which a maintainer settles.
+do not lead to gets a row with its source; one that they lead elsewhere is an error, which a maintainer decides.
 """
 
 import html.parser
