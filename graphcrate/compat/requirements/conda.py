@@ -21,7 +21,7 @@ from graphcrate.compat.requirements.translated import Lines, Translated
 from graphcrate.model.command import filled, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Expected
-from graphcrate.model.words import joined, printable
+from graphcrate.model.words import listed, printable
 
 #: of `conda list --export`, whose lines are name=version=build
 _LIST = re.compile(r"^# (\$ conda create --name|platform: )|^[A-Za-z0-9_.-]+=[^=\s]+=[^=\s]+$", re.MULTILINE)
@@ -160,10 +160,8 @@ def sorted_out(specs: Lines, name: str, channels: Iterable[str] = ()) -> Transla
         elif why := next((why for key, why in known.none.items() if fnmatch.fnmatchcase(package, key)), ""):
             made.notes.append(f"{where}: {spec.name} is not taken: {filled(why)}")
         elif any(fnmatch.fnmatchcase(package, pattern) for pattern in known.system):
-            if package not in _TOOLS:
-                aside.system.append(spec.name)
-            elif spec.version:
-                aside.system.append(as_written)
+            is_there = package == "pip" and not spec.version
+            (aside.stacks if is_there else aside.system).append(as_written if package in _TOOLS else spec.name)
         else:
             aside.unknown[spec.name] = where
     made.notes += _notes(name, aside)
@@ -204,18 +202,18 @@ def _take_of_stack(made: Translated, of: str, spec: CondaSpec, where: str) -> No
 
 def _notes(name: str, aside: _Aside) -> Iterator[str]:
     if stacks := aside.stacks:
-        yield f"{name}: {joined(stacks)} {'is' if len(stacks) == 1 else 'are'} the stack's"
+        yield f"{name}: {listed(stacks)} {'is' if len(stacks) == 1 else 'are'} the stack's"
     if system := aside.system:
         are = "is a package" if len(system) == 1 else "are packages"
-        yield f"{name}: {joined(system)} {are} of conda's own system, and passed over"
+        yield f"{name}: {listed(system)} {are} of conda's own system, and passed over"
     if aside.builds:
-        yield f"{name}: builds of conda's are not looked at: {joined(map(printable, aside.builds))}"
+        yield f"{name}: builds of conda's are not looked at: {listed(map(printable, aside.builds))}"
     if aside.channels:
-        named = joined(dict.fromkeys(map(printable, aside.channels)))
+        named = listed(dict.fromkeys(map(printable, aside.channels)))
         yield f"{name}: conda's channels ({named}) are not asked: the package index is"
     if aside.debian:
         of_debian = " ".join(dict.fromkeys(aside.debian.values()))
-        yield f"{name}: Debian has {joined(aside.debian)}, which is not taken by itself: {setting(apt=of_debian)}"
+        yield f"{name}: Debian has {listed(aside.debian)}, which is not taken by itself: {setting(apt=of_debian)}"
     if aside.unknown:
         names = ", ".join(
             f"{unknown_name} (line {where.rpartition(':')[2]}{_near(unknown_name)})"

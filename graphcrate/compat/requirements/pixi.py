@@ -14,7 +14,7 @@ from graphcrate.compat.requirements.conda import sorted_out
 from graphcrate.compat.requirements.translated import Translated, git_line, index_line
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
-from graphcrate.model.words import joined, listed, printable
+from graphcrate.model.words import listed, printable
 
 KeyPlace = Callable[[str], str]  #: where a key stands in the file: "pixi.toml:7"
 _SYSTEM = "linux-64"  #: the table of a `target` that images have
@@ -68,11 +68,11 @@ def translate(pixi: Pixi, name: str, place: KeyPlace, asked: tuple[str, ...] = (
     made = sorted_out(specs, name, channels) if specs else Translated()
     made.lines += [line for table in tables for line in _pip_lines(table.pypi_dependencies, place, made)]
     if tools := [key for table in tables for key in table.build_dependencies]:
-        made.notes.append(f"{name}: what builds the project is not taken: {joined(map(printable, tools))}")
+        made.notes.append(f"{name}: what builds the project is not taken: {listed(map(printable, tools))}")
     if others := [key for key in known if key not in named]:
         file = name.rpartition("/")[2]
         made.notes.append(
-            f"{name}: features of pixi's are not taken by themselves: {joined(others)}; "
+            f"{name}: features of pixi's are not taken by themselves: {listed(others)}; "
             f"{setting(requirements=f'{file}[{others[0]}]')} takes one"
         )
     return made

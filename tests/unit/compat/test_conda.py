@@ -58,7 +58,13 @@ def test_conda_environment_gives_packages(read):
     ]
     assert [one.where.rpartition("/")[2] for one in found.channels] == ["environment.yml:20"]
     notes = "\n".join(found.notes)
-    for told in ("python, cudatoolkit, pytorch", "libgcc-ng is a package", "APT=g++", "nnpops (line 9", "variables"):
+    for told in (
+        "python, cudatoolkit, pip, pytorch",
+        "libgcc-ng is a package",
+        "APT=g++",
+        "nnpops (line 9",
+        "variables",
+    ):
         assert told in notes
     assert "python3-graph-tool" in notes
 
