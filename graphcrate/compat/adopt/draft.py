@@ -95,6 +95,7 @@ class StackSigns:
     """Signs of the stack in a base image and torch's lines; empty: none. Later lines go before."""
 
     torch: str = ""
+    least: str = ""  #: the lowest torch that a line allows
     cuda: str = ""
     python: str = ""
     has_pyg: bool = False

@@ -12,6 +12,7 @@ from graphcrate.compat.adopt.draft import Draft, Item, Place, kinds, row_of_base
 from graphcrate.compat.adopt.installs import Outcome
 from graphcrate.compat.requirements import own_files
 from graphcrate.model.errors import UsageError
+from graphcrate.model.words import listed
 
 _STAGE = re.compile(r"(\S+)(?:\s+[Aa][Ss]\s+(\S+))?")
 #: folders of what a stage installs: its lines are the recipe's then
@@ -171,11 +172,13 @@ class _Dockerfile:
                     into[match[1]] = value
 
     def _environment(self, step: Instruction) -> Outcome:
-        outcomes = list[Outcome]()
-        for name, value in _pairs(step.flat, {**_BASE_VARIABLES, **self._variables}, spaced=True):
-            self._variables[name] = value
-            outcomes.append(commands.variable(self._draft, name, value, step.line))
-        return _all_of(outcomes)
+        pairs = list(_pairs(step.flat, {**_BASE_VARIABLES, **self._variables}, spaced=True))
+        self._variables.update(pairs)
+        outcomes = {name: commands.variable(self._draft, name, value, step.line) for name, value in pairs}
+        passed = [name for name, outcome in outcomes.items() if outcome.fate in ("stack", "nothing")]
+        made = _all_of([*outcomes.values()])
+        more = f"; without {listed(passed)}" if passed and made.fate == "recipe" else ""
+        return made._replace(what=made.what + more)
 
     def _run(self, step: Instruction) -> None:
         draft, words = self._draft, step.words
@@ -275,6 +278,9 @@ def command(draft: Draft, words: tuple[str, ...], line: int) -> Outcome:
     if faults := list(own_files.of_command(words)):
         return Outcome("yours", faults[0])
     program = words[0]
+    if _ENVIRONMENT.fullmatch(program) and "/bin/" in program and program not in draft.files:
+        program = posixpath.basename(program)  # of an environment, in whose place is the image's
+        words = (program, *words[1:])
     is_there = program.startswith(("/bin/", "/usr/")) or program in draft.files or "/" not in program
     folders = [target for target, item in draft.files.items() if (draft.context / item.value).is_dir()]
     full = posixpath.normpath(posixpath.join(draft.workdir.value if draft.workdir else "/", program))

@@ -41,6 +41,9 @@ def note_package(evidence: StackSigns, text: str, line: int) -> None:
     public, _, local = exact.partition("+")
     if name == "torch" and public:
         evidence.torch = public.removesuffix(".*")
+    elif name == "torch":
+        bounds = [part.version for part in requirement.specifier if part.operator in (">", ">=")]
+        evidence.least = max([evidence.least, *bounds], key=_number)
     note_label(evidence, local)
 
 
@@ -70,8 +73,11 @@ def choose(recipes: Sequence[Recipe], evidence: StackSigns) -> Choice:
     recipe = by_name.get(name) or recipes[0]
     offered = [variant for variant in recipe.variants if variant.candidates and variant.unavailable is None]
     known = [variant for variant in offered if (variant.cuda == "cpu") == (evidence.cuda == "cpu")] or offered
+    if not evidence.torch and evidence.least:
+        known = [variant for variant in known if _number(_torch(variant)) >= _number(evidence.least)] or known
     if not evidence.torch and not evidence.cuda:
-        usual = next((variant for variant in known if variant.cuda == "11.8"), known[-1])
+        other = known[0 if evidence.least else -1]
+        usual = next((variant for variant in known if variant.cuda == "11.8"), other)
         return Choice(recipe.name, usual.cuda, ("no line says which torch or CUDA: another is `cuda`",))
     chosen = min(known, key=lambda variant: _distance(variant, evidence))
     return Choice(recipe.name, chosen.cuda, tuple(_differences(chosen, evidence)))

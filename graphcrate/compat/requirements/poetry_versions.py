@@ -12,7 +12,7 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.words import printable
 
 _BETWEEN = re.compile(r"\s*,\s*|(?<=[\w*.])\s+(?=[\^~=<>!\d*])")  #: two clauses
-_CLAUSE = re.compile(r"(\^|~=?|[=!<>]=?)?\s*(\d[\w.+!]*(?:\.\*)?|\*)")
+_CLAUSE = re.compile(r"(\^|~=?|[=!<>]=?)?\s*v?(\d[\w.+!-]*(?:\.\*)?|\*)")
 
 
 def poetry_specifier(version: str, name: str, where: str) -> str:

@@ -147,6 +147,14 @@ def test_what_a_recipe_cannot_have_is_left_with_its_reason(text, fate, what):
             ("torch", "cpu", ("torch 2.3.1 became torch 2.12.1",)),
         ),
         (
+            ["FROM python:3.12", "RUN pip install 'torch>=2.3' torch-geometric"],
+            ("pyg", "12.1", ("no line says which torch or CUDA: another is `cuda`",)),
+        ),
+        (
+            ["FROM nvidia/cuda:11.8.0-base", "RUN pip install 'torch>=2.1'"],
+            ("torch", "12.1", ("CUDA 11.8 became CUDA 12.1",)),
+        ),
+        (
             ["FROM python:3.8", "RUN pip install torch==1.9.0"],
             ("torch", "11.6", ("torch 1.9.0 and Python 3.8 became torch 1.13.1 and Python 3.11",)),
         ),
@@ -155,6 +163,20 @@ def test_what_a_recipe_cannot_have_is_left_with_its_reason(text, fate, what):
 def test_stack_is_the_nearest_and_what_differs_is_said(lines, stack):
     found = adopted("\n".join(lines), "Dockerfile")
     assert (found.extends, found.cuda, found.differs) == stack
+
+
+def test_variables_that_a_recipe_does_without_are_named_beside_those_that_it_has():
+    rows = adopted("FROM python:3.11\nENV A=1 PIP_NO_CACHE_DIR=1 CUDA_HOME=/x B=2", "Dockerfile").rows
+    assert rows[1].what == "env: A; env: B; without PIP_NO_CACHE_DIR and CUDA_HOME"
+
+
+def test_argument_of_a_script_has_its_default():
+    text = 'ENV_NAME=${1:-gnn}\nconda create -n "$ENV_NAME" python=3.11\npip install ${2:-einops} $3'
+    assert table(text, "install.sh") == [
+        ("nothing", "ENV_NAME=gnn"),
+        ("stack", "conda create -n gnn python=3.11"),
+        ("yours", "pip install einops $3"),
+    ]
 
 
 def test_argument_that_is_given_replaces_its_default():

@@ -199,6 +199,13 @@ def row(code, says):
     return added
 
 
+@row(2, "mine.toml is there, and is another recipe")
+def adopted_over_another_recipe(world):
+    (world.root / "Dockerfile").write_text("FROM pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime\nRUN pip install a\n")
+    (world.root / "mine.toml").write_text('extends = "torch"\n')
+    return "adopt", str(world.root / "Dockerfile"), "--output", str(world.root / "mine.toml")
+
+
 @row(3, "torch.toml:2: name: Expected `str`, got `int`")
 def recipe(world):
     (world.root / "recipes/torch.toml").write_text(RECIPE.replace('"torch"', "1", 1))
