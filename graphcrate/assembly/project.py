@@ -70,17 +70,37 @@ def recipes(folder: Path) -> list[Path]:
     return [path for path, text in texts.items() if re.search(r"^extends\s*=", text, re.MULTILINE)]
 
 
+def only_recipe(several: str) -> Path:
+    """Return the recipe of this folder. Raises UsageError where there is none, or several, with this next step."""
+    there = recipes(Path())
+    if len(there) != 1:
+        what = f"there are several recipes here: {joined(map(str, there))}" if there else "there is no recipe here"
+        raise UsageError(what, next_step=several if there else f"{command('init')}    writes one")
+    return there[0]
+
+
+def mounts(path: Path, *, trusts_paths: bool) -> list[str]:
+    """Return the folders that a recipe has every `run` mount, as `--mount` takes them.
+
+    Raises UsageError for one out of the recipe's folder, unless its paths are trusted: it may be a stranger's.
+    """
+    recipe, _ = own.load(path, trusts_paths=trusts_paths)
+    folder, found = path.absolute().parent, []
+    for text in recipe.mounts:
+        source, colon, rest = text.partition(":")
+        place = folder / Path(source).expanduser()
+        if not trusts_paths:
+            Within(folder.resolve()).check(place, f"{path}: {source!r} of mounts is not")
+        found.append(f"{place}{colon}{rest}")
+    return found
+
+
 def edit(path: Path | None, packages: list[str], *, removes: bool) -> tuple[Path, str]:
     """Add packages to the recipe of this folder, or remove some; returns its path and its text before.
 
     Raises UsageError where there is none or several, and for what the recipe cannot have: it is as before then.
     """
-    if path is None:
-        there = recipes(Path())
-        if len(there) != 1:
-            what = f"there are several recipes here: {joined(map(str, there))}" if there else "there is no recipe here"
-            raise UsageError(what, next_step="--recipe FILE" if there else f"{command('init')}    writes one")
-        path = there[0]
+    path = path or only_recipe("--recipe FILE")
     if not path.is_file():
         raise UsageError(f"there is no {path}", next_step=f"{command('init')}    writes one")
     before = path.read_text(encoding="utf-8")

@@ -4,20 +4,26 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 import typer.core
 
 from graphcrate.cli import options
 from graphcrate.cli.options import here, named, users_config
-from graphcrate.model.command import for_shell
+from graphcrate.model.command import command, for_shell
 from graphcrate.model.errors import UsageError
 from graphcrate.model.words import printable
 
+if TYPE_CHECKING:
+    from graphcrate.host.context import Context
+
 Ref = Annotated[
     str,
-    typer.Argument(help="NAME:TAG, the path of an image, docker:NAME or podman:NAME.", metavar="REF"),
+    typer.Argument(
+        help="NAME:TAG, the path of an image, docker:NAME or podman:NAME; else this folder's recipe, built if need be.",
+        metavar="[REF]",
+    ),
 ]
 Program = Annotated[
     list[str] | None,
@@ -79,6 +85,8 @@ class BeforeProgram(typer.core.TyperCommand):
                 args = [*args[:at], "--", *args[at:]]
                 break
             at, refs = at + 1, 1
+        if not refs:
+            args = [*args[:at], "", *args[at:]]
         return super().parse_args(ctx, args)
 
 
@@ -95,7 +103,7 @@ def _refuse_foreign(word: str, is_ours: bool) -> None:
 
 
 def run(
-    ref: Ref,
+    ref: Ref = "",
     program: Program = None,
     env: Env = None,
     env_file: EnvFile = None,
@@ -110,6 +118,7 @@ def run(
         str, typer.Option(help="A machine of targets/, or a file like those: the folders that it mounts.")
     ] = "",
     platform: options.AnyPlatform = "",
+    trust_paths: options.TrustPaths = False,
     output: options.Output = Path("dist"),
 ) -> None:
     """Run a program inside an image, by default without any engine. This directory is /work inside."""
@@ -119,6 +128,11 @@ def run(
 
     ctx, own = here(), users_config()
     configured = list(own.mounts)
+    if not ref:
+        ref, mounts = _of_recipe(platform, ctx, trusts_paths=trust_paths)
+        configured += mounts
+    elif trust_paths:
+        raise UsageError("--trust-paths is for this folder's recipe, and an image was named", next_step="leave one out")
     if target or own.target:
         from graphcrate.compat.variants import explain
         from graphcrate.compat.variants.targets import MachineRequest
@@ -150,3 +164,14 @@ def _notebook(port: int) -> tuple[str, ...]:
     from graphcrate.render import jobs
 
     return (*SHELL, "-c", jobs.notebook(str(attach.free_port(port)), for_shell(os.uname().nodename)))
+
+
+def _of_recipe(platform: str, ctx: "Context", *, trusts_paths: bool) -> tuple[str, list[str]]:
+    """Build the image of this folder's recipe, unless it is there; return its layout and the recipe's mounts."""
+    from graphcrate.assembly import pipeline, project
+    from graphcrate.cli.requests import build_request
+
+    path = project.only_recipe(f"name an image: {command('run', 'NAME:TAG')}")
+    mounts = project.mounts(path, trusts_paths=trusts_paths)
+    request = build_request("image", f"./{path}", None, platform=platform, trust_paths=trusts_paths)
+    return str(pipeline.build_image(request, ctx).layout), mounts

@@ -130,6 +130,21 @@ def test_an_installed_package_works_without_a_checkout(outside, tmp_path):
     options = ("image", *small_stack(), "--with", "tabulate", "--plan")
     assert "tabulate" in call(program, *options, environment=environment, folder=tmp_path)
     assert not (tmp_path / "dist").exists()
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    (project / "data/graph.csv").touch()
+    (project / "train.py").write_text(
+        "import einops, os, sys\nprint(sys.argv[1:], os.environ['CUDA_VISIBLE_DEVICES'], os.listdir('/data'))\n"
+    )
+    call(program, "init", environment=environment, folder=project)
+    recipe = project / "project.toml"
+    recipe.write_text(
+        as_here(recipe.read_text().replace('"pyg"', '"torch"\ncuda = "11.8"\nmounts = ["data:/data:ro"]'))
+    )
+    assert "tabulate" in call(program, "add", "tabulate", environment=environment, folder=project)
+    words = ("run", "--", "python", "train.py", "--data", "/data")
+    told = call(program, *words, environment={**environment, "CUDA_VISIBLE_DEVICES": "1"}, folder=project)
+    assert told == "['--data', '/data'] 1 ['graph.csv']\n"
     call(program, "doctor", environment=environment, folder=tmp_path, code=None)
     call(program, "lock", "torch", environment=environment, folder=tmp_path, code=2)
     call(program, "render", environment=environment, folder=tmp_path, code=2)

@@ -68,6 +68,10 @@ class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     workdir: Annotated[str, _about("The folder that `command` starts in.")] = ""
     command: Annotated[tuple[str, ...], _about("What the image starts where nothing else is asked for.")] = ()
     labels: Annotated[dict[str, str], _about("Labels of the image.")] = {}
+    mounts: Annotated[
+        tuple[str, ...],
+        _about("Folders of every `run` here without an image's name, as `--mount`; below the recipe's own."),
+    ] = ()
     smoke: Annotated[tuple[str, ...], _about("Shell commands that have to succeed inside the image, in /tmp.")] = ()
     smoke_minutes: Annotated[int, _about("The limit of each.")] = 10
     allow: Annotated[

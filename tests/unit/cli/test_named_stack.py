@@ -71,3 +71,37 @@ def test_explain_of_a_file_is_of_its_stack_and_names_the_command_that_builds_it(
     assert (code, "chosen, runs on the CPU: make image RECIPE=mine.toml CUDA=cpu" in out) == (0, True), out + err
     rows = json.loads(own.typed("explain", "mine.toml", "--json")[1])
     assert (rows["asked"], rows["rows"][0]["recipe"]) == ("cpu", "torch")
+
+
+MOUNTS = 'mounts = ["{}:/data:ro"]\n'
+
+
+def test_run_without_an_image_builds_that_of_the_folders_recipe_with_its_mounts(own):
+    folder = own.root / "mine"
+    (folder / "data").mkdir(parents=True)
+    own.patch.chdir(folder)
+    assert "there is no recipe here" in own.typed("run", "--", "python", "train.py")[2]
+    (folder / "mine.toml").write_text(OWN + MOUNTS.format("data"))
+    for words in (("--", "python", "train.py", "--data", "/data"), ("--env", "A=1", "--", "ls"), ()):
+        code, out, said = own.typed("run", *words)
+        assert (code, out) == (0, ""), said
+        assert own.ran[-1].argv == (list(words[words.index("--") + 1 :]) if words else ("/bin/bash",))
+        assert [(bind.source, bind.target, bind.read_only) for bind in own.ran[-1].binds] == [
+            (folder, "/work", False),
+            (folder / "data", "/data", True),
+        ]
+    (folder / "other.toml").write_text(OWN + MOUNTS.format("data"))
+    assert "there are several recipes here" in own.typed("run", "--", "ls")[2]
+
+
+@pytest.mark.parametrize("source", ["..", "~", "/", "link", "data/../.."])
+def test_strangers_recipe_mounts_nothing_out_of_its_folder(own, source):
+    folder = own.root / "mine"
+    (folder / "data").mkdir(parents=True)
+    (folder / "link").symlink_to(own.root)
+    own.patch.chdir(folder)
+    (folder / "mine.toml").write_text(OWN + MOUNTS.format(source))
+    code, _, said = own.typed("run", "--", "ls")
+    assert (code, "of mounts is not in the recipe's folder" in said, own.ran) == (2, True, [])
+    code, _, said = own.typed("run", "--trust-paths", "--", "ls")
+    assert (code, own.ran[-1].binds[1].target) == (0, "/data"), said
