@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" TRUST_PATHS=yes REQUIREMENTS=file RECIPE=mine.toml FROM=Dockerfile ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL CACHE=registry|folder|URL CACHE_TRUST=cosign.pub CACHE_KEY=cosign.key CACHE_CHECK=20 FLAVOUR=devel|jupyter SLIM=yes|all PACK=gzip|zstd|5.14 LOCKED=yes WITHOUT_SECURITY=yes PLAN=yes KEEP_GOING=yes QUIET=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd OVER=pyg.sif TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes SUITE=scatter,pyg UPSTREAM=folder ALL=yes
+# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" TRUST_PATHS=yes REQUIREMENTS=file RECIPE=mine.toml FROM=Dockerfile ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL CACHE=registry|folder|URL CACHE_TRUST=cosign.pub CACHE_KEY=cosign.key CACHE_CHECK=20 FLAVOUR=devel|jupyter SLIM=yes|all PACK=gzip|zstd|5.14 LOCKED=yes WITHOUT_SECURITY=yes PLAN=yes KEEP_GOING=yes QUIET=yes VERBOSE=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd OVER=pyg.sif TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes SUITE=scatter,pyg UPSTREAM=folder ALL=yes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -59,7 +59,8 @@ locked = $(if $(LOCKED),--locked)
 plan = $(if $(filter-out no,$(PLAN)),--plan)
 quiet = $(if $(filter-out no,$(QUIET)),--quiet)
 unfixed = $(if $(filter-out no,$(WITHOUT_SECURITY)),--without-security)
-building = $(locked) $(unfixed) $(if $(filter-out no,$(KEEP_GOING)),--keep-going) $(quiet)
+verbose = $(if $(filter-out no,$(VERBOSE)),--verbose)
+building = $(locked) $(unfixed) $(if $(filter-out no,$(KEEP_GOING)),--keep-going) $(quiet) $(verbose)
 sending = $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only) $(if $(ALLOW_EMULATED),--allow-emulated)
 machine = $(call option,gpu,$(GPU)) $(call option,driver,$(DRIVER)) $(call option,target,$(TARGET))
 

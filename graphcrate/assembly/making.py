@@ -22,6 +22,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import check_link, make_folder, write_file
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.inputs.shared.site_cache import SiteCache
+from graphcrate.model.answer import folded
 from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import Lock, encode
@@ -106,7 +107,8 @@ class Maker:
     def say_plan(self, plan: Plan, resolution: Resolution, ctx: Context) -> None:
         """Say what is built and from what; of a plan that was said already what is new in it."""
         title = f"{plan.name}:{plan.tag}"
-        for line in self.journal.new(title, self.forecast.lines(title, resolution, ctx, plan)):
+        new = self.journal.new(title, self.forecast.lines(title, resolution, ctx, plan))
+        for line in folded(new, ctx.progress.width):
             ctx.progress.note(line)
 
     def _reusable(self, plan: Plan, resolution: Resolution, ctx: Context) -> BuildReport | None:

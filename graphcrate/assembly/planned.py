@@ -98,14 +98,9 @@ class Forecast:
             insist=summary.insistence(fallback, insisting),
             disk=room.line() if room else "",
             compiling=extensions.time_lines(lock, ctx),
-            notes=[
-                *_blocked(resolution),
-                *additions.notes,
-                *of_lock,
-                *further,
-                *compile_notes(lock, plan),
-                *line_notes(lock, ctx),
-            ],
+            notes=[*_blocked(resolution), *additions.notes, *of_lock, *further],
+            usual=[*compile_notes(lock, plan), *line_notes(lock, ctx)],
+            verbose=ctx.verbose,
             origins=places.origins(self.sources.further, lock.packages),
         )
         outcomes, meaning = resolution.outcomes, resolution.candidate.meaning

@@ -85,14 +85,14 @@ def mounts(path: Path, *, trusts_paths: bool) -> list[str]:
     Raises UsageError for one out of the recipe's folder, unless its paths are trusted: it may be a stranger's.
     """
     recipe, _ = own.load(path, trusts_paths=trusts_paths)
-    folder, found = path.absolute().parent, []
+    folder, mounted = path.absolute().parent, []
     for text in recipe.mounts:
         source, colon, rest = text.partition(":")
         place = folder / Path(source).expanduser()
         if not trusts_paths:
             Within(folder.resolve()).check(place, f"{path}: {source!r} of mounts is not")
-        found.append(f"{place}{colon}{rest}")
-    return found
+        mounted.append(f"{place}{colon}{rest}")
+    return mounted
 
 
 def edit(path: Path | None, packages: list[str], *, removes: bool) -> tuple[Path, str]:

@@ -65,6 +65,8 @@ class Aside(NamedTuple):
     disk: str = ""  #: what the build needs of it
     compiling: Sequence[str] = ()  #: how long, and which GPUs get no code
     notes: Sequence[str] = ()  #: on what was asked for
+    usual: Sequence[str] = ()  #: notes that are the same for each build of a stack
+    verbose: bool = True  #: with what is the same for each build
     origins: Sequence[str] = ()  #: which packages are of a place that a requirements file names
 
 
@@ -80,7 +82,9 @@ def plan_lines(
 ) -> list[str]:
     """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes."""
     aside = aside or Aside()
-    lines = [f"plan for {title}", *_moved_lines(lock)]
+    whole = size(sum(file.size for file in lock.files().values()))
+    lines = [f"plan for {title}", *_moved_lines(lock), f"  to fetch  {size(to_fetch)} of {whole}"]
+    lines += [f"  disk      {aside.disk}"] if aside.disk else []
     torch = lock.package("torch")
     limits = fallback_limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
     for outcome in outcomes:
@@ -94,32 +98,33 @@ def plan_lines(
     lines += _base_lines(lock, upkeep or Upkeep())
     if not limits and torch and (needed := facts.drivers_of(torch.version, lock.torch_cuda)):
         lines.append(f"  driver    {needed}")
-    for channel in dict.fromkeys(package.channel for package in lock.packages if not package.index):
-        members = [package for package in lock.packages if package.channel is channel and not package.index]
-        total = sum(package.file.size for package in members)
-        largest = sorted(members, key=lambda package: -package.file.size)[:4]
-        names = ", ".join(f"{package.name} {package.version}" for package in largest)
-        more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
-        lines.append(f"  {channel.value:9} {number_of(len(members), 'package')}, {size(total)}: {names}{more}")
+    lines += _channel_lines(lock)
     lines += [f"  from      {origin}" for origin in aside.origins]
-    if lock.as_of:
+    if lock.as_of and aside.verbose:
         newest = "; yours are the newest" if lock.additions.packages else ""
         lines.append(f"  as of     {lock.as_of}: what the recipe neither pins nor exempts{newest}")
-    lines += [*_compiled_lines(lock), *(f"    {line}" for line in aside.compiling)]
+    compiled, times = _compiled_lines(lock), aside.compiling
+    if compiled and times and not aside.verbose:
+        compiled, times = ["; ".join([compiled[0], *times]), *compiled[1:]], ()
+    lines += [*compiled, *(f"    {line}" for line in times)]
     if lock.additions.packages:
         added = [package for package in lock.packages if package.name in lock.additions.packages]
         names = ", ".join(f"{package.name} {package.version}" for package in added)
         total = sum(package.file.size for package in added)
         lines.append(f"  added     {number_of(len(added), 'package')}, {size(total)}: {names}")
     lines += [f"  missing   {missing.told}" for missing in lock.missing]
-    lines += [f"  note      {_shortened(note)}" for note in (*lock.notes, *aside.notes)]
+    of_stack = () if lock.additions.packages else lock.notes
+    usual = [*of_stack, *aside.usual]
+    notes = [*(note for note in lock.notes if note not in of_stack), *aside.notes]
+    lines += [f"  note      {_shortened(note)}" for note in (*notes, *(usual if aside.verbose else ()))]
     if lock.drifted:
         lines.append(f"  drift     {planning.drift_line(lock.drifted)}")
     if lock.unfixed:
         lines.append(f"  fixes     {planning.unfixed_line(lock.unfixed)}")
     lines += [*slim.plan_lines(plan), *allowances.plan_lines(plan)] if plan else []
-    lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
-    lines += [f"  disk      {aside.disk}"] if aside.disk else []
+    left_out = len(usual) + bool(lock.as_of)
+    if left_out and not aside.verbose:
+        lines.append(f"  more      {setting(verbose=True).both()}: {number_of(left_out, 'line')} that each build has")
     return lines
 
 
@@ -135,6 +140,17 @@ def _moved_lines(lock: Lock) -> list[str]:
 def _shortened(note: str) -> str:
     """A note whose list of many names is cut to two: the report has all."""
     return _MANY.sub(lambda match: f"{match[1]}, {match[2]} and {match[3].count(',')} more", note)
+
+
+def _channel_lines(lock: Lock) -> Iterator[str]:
+    """Yield a line on each channel: how many packages of it, of which size, and the largest."""
+    for channel in dict.fromkeys(package.channel for package in lock.packages if not package.index):
+        members = [package for package in lock.packages if package.channel is channel and not package.index]
+        total = sum(package.file.size for package in members)
+        largest = sorted(members, key=lambda package: -package.file.size)[:4]
+        names = ", ".join(f"{package.name} {package.version}" for package in largest)
+        more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
+        yield f"  {channel.value:9} {number_of(len(members), 'package')}, {size(total)}: {names}{more}"
 
 
 def _base_lines(lock: Lock, upkeep: Upkeep) -> list[str]:

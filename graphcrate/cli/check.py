@@ -207,6 +207,7 @@ def explain(
     kernel: options.Kernel = "",
     glibc: options.Glibc = "",
     trust_paths: options.TrustPaths = False,
+    verbose: options.Verbose = False,
     as_json: options.Json = False,
 ) -> None:
     """Say which CUDA version runs on a machine, and why others do not."""
@@ -232,6 +233,6 @@ def explain(
         catalog.refuse_unknown_cuda(recipe, cuda, lambda other: command("explain", name, cuda=other))
     machine = explaining.find_target(ctx, described)
     explanation = explaining.explain(recipe, machine, described, cuda, settings.today(), stack.file)
-    tables.write(explanation, explaining.answer(explanation), as_json=as_json)
+    tables.write(explanation, explaining.answer(explanation, verbose=verbose), as_json=as_json)
     if explaining.chosen_row(explanation) is None:
         raise explaining.nothing_runs(explanation)

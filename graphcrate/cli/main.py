@@ -16,6 +16,7 @@ from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
 from graphcrate.host import defects, streams
 from graphcrate.model import command as commands
+from graphcrate.model.answer import folded
 from graphcrate.model.command import command, is_recipe_file, setting
 from graphcrate.model.errors import DifferenceError, UsageError
 from sifsquash.values import Compression
@@ -168,6 +169,7 @@ def image(
     pack: Pack = "",
     plan: PlanOnly = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     as_json: options.Json = False,
 ) -> None:
     """Build an image and test it by a training run inside."""
@@ -188,7 +190,9 @@ def image(
     request = build_request("image", name, cuda, machine=machine, sources=sources, **typed)
     made = {"engine": engine, "output": output, "packs": _packs(pack, engine), "slim": slim}
     made |= {"suites": SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)}
-    _build(msgspec.structs.replace(request, **made), as_json, plan_only=plan, quiet=quiet)
+    _build(
+        msgspec.structs.replace(request, **made), as_json, plan_only=plan, shown={"quiet": quiet, "verbose": verbose}
+    )
 
 
 def _packs(pack: str, engine: str) -> Compression | None:
@@ -208,19 +212,20 @@ def _packs(pack: str, engine: str) -> Compression | None:
     return choose_compression(pack)
 
 
-def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, quiet: bool) -> None:
+def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, shown: dict[str, bool]) -> None:
     """Build the image and print it; then how it was tested, and what to type next. Or print its plan alone."""
     from graphcrate.assembly import pipeline, summary
     from graphcrate.host import settings
 
-    start, ctx = settings.now(), here(quiet=quiet, without_security=request.sources.without_security)
+    start, ctx = settings.now(), here(without_security=request.sources.without_security, **shown)
     if plan_only:
         lines_of_plan, value = pipeline.plan_image(request, ctx)
-        write(value, "".join(f"{line}\n" for line in lines_of_plan), as_json=as_json)
+        width = streams.console().width if sys.stdout.isatty() else 0
+        write(value, "".join(f"{line}\n" for line in folded(lines_of_plan, width)), as_json=as_json)
         return
     report = pipeline.build_image(request, ctx)
     write(report, f"{report.reference}\n", as_json=as_json)
-    lines = summary.warnings(report) if quiet else summary.lines(report, settings.now() - start)
+    lines = summary.warnings(report) if ctx.quiet else summary.lines(report, settings.now() - start)
     sys.stderr.write("".join(f"{line}\n" for line in lines))
     options.tidy(ctx)
 

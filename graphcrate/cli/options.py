@@ -103,7 +103,9 @@ Gpus = Annotated[list[str] | None, typer.Option(help="GPU models, such as v100 o
 Target = Annotated[
     str, typer.Option(help="A machine of targets/, such as dgx2, or a file like those: GPUs, driver, kernel, runtimes.")
 ]
-Driver = Annotated[str, typer.Option(help="NVIDIA driver of the machine, such as 450.80.02.")]
+Driver = Annotated[
+    str, typer.Option(help="NVIDIA driver, such as 450.80.02, or the CUDA version that nvidia-smi shows.")
+]
 Runtime = Annotated[list[str] | None, typer.Option(help=f"{either(RUNTIMES)}; again for more.")]
 RuntimeVersion = Annotated[str, typer.Option(help="Version of the one runtime; of pyxis that of enroot.")]
 Kernel = Annotated[str, typer.Option(help="Kernel of the machine, such as 3.10.")]
@@ -130,6 +132,7 @@ TrustPaths = Annotated[
 DIST = Path("dist")  #: below the folder where a command is typed, unless --output says another
 Output = Annotated[Path, typer.Option(help="Folder of images.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say warnings alone, and the result.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Say also what is the same for each machine and build.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
 
@@ -177,18 +180,21 @@ def _read(paths: Iterable[Path]) -> Config:
     return Config(**values)
 
 
-def here(*, plain_http: bool = False, quiet: bool = False, without_security: bool = False) -> Context:
+def here(
+    *, plain_http: bool = False, quiet: bool = False, without_security: bool = False, verbose: bool = False
+) -> Context:
     """The context of a command, with the configured cache.
 
-    `plain_http`: its registries have no TLS; `quiet`: it says warnings alone; `without_security`: it locks suites
-    without a list of security updates.
+    `plain_http`: its registries have no TLS; `quiet`: it says warnings alone, `verbose`: all of a plan;
+    `without_security`: it locks suites without a list of security updates.
     """
     context = Context.here()
     chosen = {"GRAPHCRATE_CACHE": config().cache} if config().cache else {}
     environment = {**chosen, **context.environment}
     if plain_http:
         environment[settings.PLAIN_HTTP] = settings.ANY
-    return Context(root=context.root, environment=environment, quiet=quiet, without_security=without_security)
+    shown = {"quiet": quiet, "verbose": verbose}
+    return Context(root=context.root, environment=environment, without_security=without_security, **shown)
 
 
 def tidy(ctx: Context) -> None:

@@ -22,6 +22,7 @@ class Context:
     root: Path
     environment: Mapping[str, str]
     quiet: bool = False  #: say warnings alone
+    verbose: bool = False  #: say in a plan also what is the same for each build
     without_security: bool = False  #: lock a suite where no server has the list of its security updates
 
     @classmethod

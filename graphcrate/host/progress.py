@@ -34,6 +34,11 @@ class Task:
 class Progress:
     """The receiver of stages' reports; this one shows nothing."""
 
+    @property
+    def width(self) -> int:
+        """The columns of the terminal that shows them; 0 where there is none."""
+        return 0
+
     def note(self, message: str) -> None:
         """Print one line."""
 
@@ -68,6 +73,10 @@ class Stderr(Progress):
         with self._lock:  # the property of Python 3.12 has none
             self._terminal = self._terminal or streams.console(stderr=True)
             return self._terminal
+
+    @property
+    def width(self) -> int:
+        return self._console.width if self._console.is_terminal else 0
 
     def note(self, message: str) -> None:
         if not self._quiet:

@@ -1,10 +1,13 @@
 """A command's result, as text that reads alike on a terminal, in a pipe and in a log. Pure."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from graphcrate.model.words import printable
+
+_LABELLED = re.compile(r"  \S+(?: \S+)*?  +|    ")
 
 
 class AnswerLine(NamedTuple):
@@ -45,6 +48,16 @@ class Answer(NamedTuple):
         if self.summary and (self.opening or any(section.entries for section in self.sections)):
             yield "", ""
         yield from _plain(self.summary)
+
+
+def folded(lines: Iterable[str], width: int) -> Iterator[str]:
+    """Yield lines of `label  text` wrapped to `width` columns (0: never), what follows below the text."""
+    for line in lines:
+        match = _LABELLED.match(line)
+        if not width or len(line) <= width or match is None:
+            yield line
+        else:
+            yield from _wrapped(match[0].rstrip(), line[match.end() :], match.end(), width)
 
 
 def _plain(lines: Iterable[str]) -> Iterator[tuple[str, str]]:

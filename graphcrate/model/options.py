@@ -56,6 +56,7 @@ ROWS = (
     BuildOption("keep-going", "suites.keep_going", ("image",), _BUILT),
     BuildOption("device", "suites.device", ("image",)),
     BuildOption("quiet", "", ("image",), _BUILT),
+    BuildOption("verbose", make=_BUILT),
     BuildOption("plan", make=_BUILT),
     BuildOption("to", make=("publish",)),
     BuildOption("key", make=("publish",)),

@@ -392,6 +392,13 @@ def newest_cuda(driver: str) -> str:
     return max(known, key=numbers, default="")
 
 
+def driver_showing(cuda: str) -> str:
+    """Return the oldest known driver that shows this CUDA version, or the next older one of its kind; else empty."""
+    asked = numbers(cuda)
+    known = [version for version in toolkit_drivers() if numbers(version)[0] == asked[0] and numbers(version) <= asked]
+    return own_driver(max(known, key=numbers, default=""))
+
+
 def forward_compatible(gpu: str) -> bool:
     """Return whether NVIDIA's cuda-compat packages are for this GPU model; they name the base drivers they need."""
     return gpu.upper() in _forward()["gpus"]

@@ -63,9 +63,16 @@ def refuse_unknown_cuda(recipe: Recipe, cuda: str, again: Again | None = None) -
         raise UsageError(
             f"recipe {recipe.name} has no variant for CUDA {cuda!r}; the nearest {'are' if len(near) > 1 else 'is'} "
             f"{' and '.join(near)}",
-            next_step=f"{step}    ({command('list')} shows all)",
+            next_step=f"{step}    ({_where_shown(cuda)})",
         )
     return variant
+
+
+def _where_shown(cuda: str) -> str:
+    """Say what to ask about a CUDA version that no variant has: nvidia-smi may show it."""
+    if facts.own_driver(cuda):
+        return f"{command('explain', driver=cuda)} says what runs where nvidia-smi shows it"
+    return f"{command('list')} shows all"
 
 
 def all_recipes(ctx: Context) -> list[Recipe]:

@@ -417,14 +417,23 @@ def _machine(explanation: Explanation) -> str:
     target = explanation.target
     parts = [rules.capability_name(model) for model in target.gpus or ()]
     parts = parts or ["no GPU" if target.gpus == () else "a GPU that was not named"]
-    known = {"driver": " or ".join(target.drivers), "Linux": target.kernel, "glibc": target.glibc}
+    known = {"driver": " or ".join(map(_shown, target.drivers)), "Linux": target.kernel, "glibc": target.glibc}
     parts += [f"{name} {value}" for name, value in known.items() if value]
     parts += [f"{name} {version}".strip() for name, version in target.runtimes.items()]
     return f"{explanation.name}: {', '.join(parts)}" if explanation.name else ", ".join(parts)
 
 
-def answer(explanation: Explanation) -> Answer:
-    """Word each candidate, the newest first, below what was asked and the answer to it."""
+def _shown(driver: str) -> str:
+    """Return a driver's version; of the first with a CUDA version also that, which users know from nvidia-smi."""
+    cuda = facts.newest_cuda(driver)
+    return f"{driver} (nvidia-smi: CUDA {cuda})" if cuda and facts.own_driver(cuda) == driver else driver
+
+
+def answer(explanation: Explanation, *, verbose: bool = False) -> Answer:
+    """Word each candidate, the newest first, below what was asked and the answer to it.
+
+    `verbose`: with fix and source of each that does not run, not only of what was asked about.
+    """
     opening = [f"{explanation.rows[0].recipe} on {_machine(explanation)}"]
     entries, on_cpu = [], explanation.target.gpus == ()
     for row in explanation.rows:
@@ -433,19 +442,20 @@ def answer(explanation: Explanation) -> Answer:
         native_cpu = row.verdict.status == "native" and (on_cpu or row.cuda == "cpu")
         words = "runs on the CPU" if native_cpu else _WORDS[row.verdict.status]
         if row.chosen:
-            headline = f"chosen, {words}: {row.command}"
+            headline = f"chosen, {words}"
         else:
             apart = row.verdict.accepted and row.plain == "rejected"
             too = f"{words} too" + (f", when built for it ({_setting(explanation.target)})" if apart else "")
             headline = f"{words}: {row.verdict.reasons[0].what}" if row.verdict.reasons else too
         by = f" ({row.candidate})" if row.candidate not in ("", "pypi", "pytorch") else ""
-        if row.cuda == explanation.asked:
-            opening.append(f"CUDA {row.cuda}{by}: {headline}")
+        if row.chosen or row.cuda == explanation.asked:
+            opening.append(f"CUDA {row.cuda}{by}: {headline}" + (f": {row.command}" if row.chosen else ""))
         pyg = f", PyG {row.torch_geometric}" if row.torch_geometric else ""
         torch = "torch of the folder" if row.torch == "*" else f"torch {row.torch}" if row.torch else "-"
         label = f"CUDA {row.cuda:4}  {torch}{pyg}{by}"
         style = "bold green" if row.chosen else _STYLES[row.verdict.status]
-        details = [*_details(row, explanation.asked, explanation.target.gpus or ())]
+        is_told = verbose or row.chosen or row.verdict.accepted or row.cuda == explanation.asked
+        details = [*_details(row, explanation.asked, explanation.target.gpus or ())] if is_told else []
         if row.chosen and explanation.asked == "" and explanation.target == Target():
             details.insert(0, _USUAL)
         if row.support and (row.chosen or row.cuda == explanation.asked):

@@ -117,11 +117,16 @@ def merge_target(described: MachineRequest, known: Target) -> Target:
     return msgspec.structs.replace(
         known,
         gpus=models,
-        drivers=(described.driver,) if described.driver else known.drivers,
+        drivers=(driver_of(described.driver),) if described.driver else known.drivers,
         kernel=described.kernel or known.kernel,
         glibc=described.glibc or known.glibc,
         runtimes={name: described.runtime_version or known.runtimes.get(name, "") for name in named} or known.runtimes,
     )
+
+
+def driver_of(text: str) -> str:
+    """Return a driver's version; of the CUDA version that nvidia-smi shows the oldest known driver that shows it."""
+    return facts.driver_showing(text) or text
 
 
 def _check_versions(described: MachineRequest) -> None:
@@ -130,13 +135,7 @@ def _check_versions(described: MachineRequest) -> None:
         if (value := getattr(described, option)) and not facts.numbers(value):
             raise UsageError(f"--{option.replace('_', '-')} {value!r} is not a version", next_step=_VERSION_LIKE)
     ask = "nvidia-smi --query-gpu=driver_version --format=csv,noheader    says it alone"
-    if described.driver in facts.toolkit_drivers():
-        raise UsageError(
-            f"{described.driver} is a CUDA version, and --driver takes the version of the driver",
-            cause="nvidia-smi shows both in its first lines: Driver Version, and CUDA Version beside it.",
-            next_step=ask,
-        )
-    if described.driver and facts.numbers(described.driver)[0] not in _DRIVERS:
+    if described.driver and facts.numbers(driver_of(described.driver))[0] not in _DRIVERS:
         raise UsageError(
             f"there is no NVIDIA driver {described.driver}: their versions begin with three digits", next_step=ask
         )
@@ -164,7 +163,7 @@ def _contradicted(
     architectures = [facts.gpu_model(facts.compute_capability(model)) for model in gpus or ()]
     if gpus is not None and not {*gpus, *architectures}.issuperset(models or ()):
         yield f"GPU {', '.join(known.gpus or ()) or 'none'}", "gpu", described.gpu
-    if described.driver and (known.gpus == () or (known.drivers and described.driver not in known.drivers)):
+    if described.driver and (known.gpus == () or (known.drivers and driver_of(described.driver) not in known.drivers)):
         yield f"driver {' or '.join(known.drivers)}" if known.drivers else "no GPU", "driver", described.driver
     for option, new, old in (("kernel", described.kernel, known.kernel), ("glibc", described.glibc, known.glibc)):
         if new and old and facts.numbers(new) != facts.numbers(old):

@@ -31,6 +31,7 @@ def call(context, typed):
 def test_explain_output_equals_its_golden_file(call):
     for name, arguments in (
         ("explain-dgx2", ("--target", "dgx2")),
+        ("explain-dgx2-verbose", ("--target", "dgx2", "--verbose")),
         ("explain-v100-13.0", ("--cuda", "13.0", "--gpu", "v100")),
         ("explain-glt-a100", ("glt", "--target", "a100")),
         ("explain-torch-laptop", ("torch", "--target", "laptop")),
@@ -76,7 +77,9 @@ def test_explain_of_an_unknown_target_is_refused_and_own_target_files_are_read(c
         (("--target", "dgx"), 2, "the nearest is dgx2"),
         (("--target", "none.toml"), 2, "there is no target 'none.toml'"),
         (("--cuda", "12.2"), 2, "the nearest are 12.1"),
+        (("--cuda", "12.2"), 2, "explain --driver 12.2 says what runs where nvidia-smi shows it"),
         (("torch", "--target", "mine.toml"), 0, "CUDA 13.0  torch 2.12.1               chosen, runs natively"),
+        (("--driver", "12.4"), 0, "driver 550.54.14 (nvidia-smi: CUDA 12.4)"),
         (("torch", "--target", "wrong.toml"), 3, "wrong.toml:2: driver"),
     ):
         ended, out, err = call("explain", *arguments)

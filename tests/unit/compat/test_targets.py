@@ -68,6 +68,13 @@ def test_command_line_options_complete_a_target(said, known, found):
 
 
 @pytest.mark.parametrize(
+    ("shown", "driver"), [("12.4", "550.54.14"), ("12.7", "560.28.03"), ("11.8", "520.61.05"), ("535.104", "535.104")]
+)
+def test_cuda_version_of_nvidia_smi_stands_for_the_oldest_driver_that_shows_it(shown, driver):
+    assert targets.merge_target(MachineRequest(driver=shown), Target()).drivers == (driver,)
+
+
+@pytest.mark.parametrize(
     ("said", "told"),
     [
         ({"driver": "535.54.03"}, "target node has driver 450.80.02, and --driver says 535.54.03"),
@@ -80,7 +87,7 @@ def test_command_line_options_complete_a_target(said, known, found):
         ({"driver": "99999"}, "there is no NVIDIA driver 99999: their versions begin with three digits"),
         ({"driver": "45"}, "there is no NVIDIA driver 45"),
         ({"glibc": "2"}, "there is no glibc 2: its versions are 2.17, 2.36 and the like"),
-        ({"driver": "12.2"}, "12.2 is a CUDA version, and --driver takes the version of the driver"),
+        ({"driver": "14.2"}, "there is no NVIDIA driver 14.2"),
         ({"gpu": "v10"}, "unknown GPU 'v10'"),
         ({"runtimes": ("kubernetes",)}, "there is no runtime 'kubernetes'"),
     ],

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from graphcrate.assembly.summary import Upkeep, plan_lines
+from graphcrate.assembly.summary import Aside, Upkeep, plan_lines
 from graphcrate.cli import main
 from graphcrate.compat.facts import suites
 from graphcrate.compat.variants import recipes, targets
@@ -12,6 +12,7 @@ from graphcrate.compat.variants.targets import Target
 from graphcrate.model import toml
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Recipe
+from graphcrate.model.report import CandidateOutcome
 from tests import ROOT
 from tests.unit.conftest import TODAY
 from tools import generate
@@ -43,6 +44,19 @@ def test_the_terminal_picture_shows_what_a_build_prints():
     held = [line.partition("…")[0] for line in shown if re.match(r"plan|  \w|Epoch", line)]
     assert len(held) == 7
     assert [line for line in held if not any(one.startswith(line) for one in printed)] == []
+
+
+def test_plan_of_a_known_stack_has_at_most_12_lines_and_begins_with_its_cost():
+    lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
+    aside = Aside("insist", "needs 8 GB", ("some 5 minutes",), usual=("torch.compile does not work",), verbose=False)
+    chosen = CandidateOutcome(candidate="compatible", chosen=True)
+    brief = plan_lines("pyg:1", lock, (chosen,), "", 0, aside=aside)
+    assert [line[:12] for line in brief[:3]] == ["plan for pyg", "  to fetch  ", "  disk      "]
+    assert len(brief) <= 12
+    whole = plan_lines("pyg:1", lock, (chosen,), "", 0, aside=aside._replace(verbose=True))
+    assert brief[-1].split(":")[0] == "  more      VERBOSE=yes (--verbose)"
+    assert " ".join(brief[-1].split()[3:]) == "3 lines that each build has"
+    assert [line for line in brief[:-1] if line not in whole and "some 5 minutes" not in line] == []
 
 
 @pytest.mark.parametrize("name", FOR_PEOPLE)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.model.answer import Answer, AnswerLine, Section
+from graphcrate.model.answer import Answer, AnswerLine, Section, folded
 
 ENTRIES = (
     AnswerLine("fail", "glibc", ("fix: another base", "why: it is too old"), "bold red"),
@@ -40,3 +40,21 @@ def test_answer_lines_wrap_in_their_column():
 def test_answer_text_has_no_control_characters(entries, width):
     lines = text(Answer((Section(tuple(entries)),), summary=("\x1b[2J",)), width)
     assert all(character.isprintable() for line in lines for character in line)
+
+
+def test_lines_of_a_plan_are_folded_below_their_text():
+    line = "  to fetch  " + "word " * 20
+    assert list(folded(["plan for a:b", line.rstrip(), "    it " + "needs " * 9], 50)) == [
+        "plan for a:b",
+        "  to fetch  " + "word " * 6 + "word",
+        " " * 12 + "word " * 6 + "word",
+        " " * 12 + "word " * 5 + "word",
+        "    it " + "needs " * 6 + "needs",
+        "    needs needs",
+    ]
+    assert list(folded([line], 0)) == [line]
+
+
+@given(st.lists(st.text(alphabet="ab  :,-/")), st.integers(0, 90))
+def test_folded_lines_have_the_same_words(lines, width):
+    assert " ".join(folded(lines, width)).split() == " ".join(lines).split()
