@@ -104,7 +104,7 @@ def test_list_as_json_has_a_line_per_variant_and_candidate(call):
 
 def test_list_has_a_line_for_each_variant_in_80_columns(call):
     code, out, _ = call("list")
-    lines = out.splitlines()
+    lines = [line for line in out.splitlines() if not line.startswith("†")]  # its note may be longer
     assert (code, len(lines)) == (0, 2 + sum(len(recipe.variants) for recipe in KNOWN.values()))
     assert max(map(len, lines)) <= 80
     pyg = "pyg 11.8 2.0.1+cu118 2.3.1 3.11 sm_70 to sm_90 * 450.80.02 no"
