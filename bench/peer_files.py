@@ -17,9 +17,9 @@ from typing import Any
 from graphcrate.host.disk.hashing import file_digest
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.report import LayerRecord
-from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
+from ocilayout import spec
 from tools.prepare import quiet, uv_settings
 
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")

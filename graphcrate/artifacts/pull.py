@@ -16,14 +16,15 @@ from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import IntegrityError, LayoutError, ResolutionError
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.report import LayerRecord, PackageBytes
-from graphcrate.oci import access, index, spec
+from graphcrate.oci import access, index
 from graphcrate.oci.blob import open_blob
-from graphcrate.oci.image import digest_of
 from graphcrate.oci.index import PlatformImage
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Repository
-from graphcrate.oci.spec import LayerBlob
 from graphcrate.oci.validate import inspect_layer
+from ocilayout import spec
+from ocilayout.image import digest_of
+from ocilayout.spec import LayerBlob
 
 #: Raise it whenever the same image would give other layers.
 FORMAT = 1

@@ -24,7 +24,8 @@ import msgspec
 
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.limits import DIRECTORY, WHEEL, Gauge
-from graphcrate.oci.layer import inflate
+from graphcrate.oci.image import writing_errors
+from ocilayout.layer import inflate
 
 CHUNK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
@@ -88,11 +89,12 @@ class WheelArchive(contextlib.AbstractContextManager["WheelArchive"]):
         if member.deflated:
             packed = inflate(f"{self.path.name}: {member.name}", member.size, member.crc32, packed)
         checksum, digest = 0, new_hash(recorded)
-        for chunk in packed:
-            if not member.deflated:
-                checksum = deflate.crc32(chunk, checksum)
-            digest.update(chunk)
-            yield chunk
+        with writing_errors():
+            for chunk in packed:
+                if not member.deflated:
+                    checksum = deflate.crc32(chunk, checksum)
+                digest.update(chunk)
+                yield chunk
         if not member.deflated and checksum != member.crc32:
             self.fail(member.name, f"its CRC-32 is {checksum:08x} and its header says {member.crc32:08x}")
         self.check(member, recorded, digest)

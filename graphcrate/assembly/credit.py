@@ -12,11 +12,11 @@ import msgspec
 
 from graphcrate.compat.facts import start_up
 from graphcrate.model.plan import VENV
-from graphcrate.oci import spec
 from graphcrate.oci.blob import TarStream, open_blob
 from graphcrate.oci.entries import read_entries
 from graphcrate.oci.layout import Layout
-from graphcrate.oci.spec import LayerBlob
+from ocilayout import spec
+from ocilayout.spec import LayerBlob
 
 #: The interpreter, and what tells it where it is: wheels may bring programs, not these.
 _INTERPRETER = re.compile(r"(bin/(python|pip)[0-9.]*|pyvenv\.cfg|lib64|lib)")

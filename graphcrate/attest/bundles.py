@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import serialization
 from graphcrate.attest import keys, signing
 from graphcrate.attest.statement import Resource, Statement
 from graphcrate.model import codec
-from graphcrate.oci import spec
-from graphcrate.oci.image import digest_of
+from ocilayout import spec
+from ocilayout.image import digest_of
 
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 FAMILY = "application/vnd.dev.sigstore.bundle"  #: how the types of all versions begin

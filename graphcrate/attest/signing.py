@@ -13,8 +13,8 @@ import msgspec
 
 from graphcrate.attest import keys, statement
 from graphcrate.attest.statement import Statement
-from graphcrate.oci import spec
-from graphcrate.oci.image import digest_of
+from ocilayout import spec
+from ocilayout.image import digest_of
 
 CLAIM = "cosign container image signature"
 SIMPLE_SIGNING = "application/vnd.dev.cosign.simplesigning.v1+json"

@@ -12,7 +12,7 @@ from graphcrate.attest import bundles, keys, signing, statement
 from graphcrate.attest.statement import Statement
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
-from graphcrate.oci import spec
+from ocilayout import spec
 
 _OLDER = "https://in-toto.io/Statement/v0.1"  #: the same fields; what `cosign attest` 3.1 still writes
 #: of a manifest, with their bytes, whose digests the caller has checked

@@ -27,10 +27,11 @@ from graphcrate.model.command import LOCK_AGAIN, setting
 from graphcrate.model.errors import BuildError, LayoutError, ResolutionError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, Toolkit, WheelToolkit
 from graphcrate.model.plan import CUDA_HOME, toolkit_id
-from graphcrate.oci import access, reference, spec
+from graphcrate.oci import access, reference
 from graphcrate.oci.blob import open_blob
-from graphcrate.oci.spec import LayerBlob
 from nsbox.box import Bind
+from ocilayout import spec
+from ocilayout.spec import LayerBlob
 
 #: Raise it whenever the same toolkit would give another folder.
 TOOLKIT_FORMAT = 1

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from graphcrate.model.platform import SUPPORTED
+from ocilayout.spec import ForeignDigest
 
 _HEX = "[0-9a-f]{64}"
 _CONTROL = "\\x00-\\x1f\\x7f-\\x9f"
@@ -30,8 +31,6 @@ AnySha256 = Annotated[str, _form(f"({_HEX})?")]  #: or empty
 #: a name of `sha256:` and hex, of a manifest, image, layer or file
 Digest = Annotated[str, _form(f"sha256:{_HEX}")]
 AnyDigest = Annotated[str, _form(f"(sha256:{_HEX})?")]  #: or empty
-#: of another's image: any algorithm, in the grammar of the OCI image specification; no path comes of it
-ForeignDigest = Annotated[str, _form("[a-z0-9]+([+._-][a-z0-9]+)*:[A-Za-z0-9=_-]+")]
 
 #: one part of a path, which stays in its folder
 FileName = Annotated[str, _form(rf"(?!\.{{1,2}}\Z){_PART}")]

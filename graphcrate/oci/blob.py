@@ -12,8 +12,8 @@ from isal import igzip, igzip_lib
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.limits import LAYER, Gauge
 from graphcrate.model.words import printable
-from graphcrate.oci import spec
-from graphcrate.oci.spec import LayerBlob
+from ocilayout import spec
+from ocilayout.spec import LayerBlob
 
 CHUNK = 1 << 20
 #: Headers that hold long names and attributes are read whole; none is this long, save to fill our memory.

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci import spec
 from graphcrate.oci.blob import TarStream, members
+from ocilayout import spec
 
 #: null, zero, full, random, urandom, tty, which every user has in /dev. Any other device is a machine's own.
 HARMLESS_DEVICES = frozenset(f"c {number}" for number in ("1:3", "1:5", "1:7", "1:8", "1:9", "5:0"))

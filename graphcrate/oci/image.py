@@ -1,15 +1,20 @@
-"""An image made of layer records: its configuration and manifest, byte for byte. Pure."""
+"""An image made of layer records, and what `ocilayout`, which writes it, says of what it cannot write."""
 
-import datetime
-import hashlib
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from graphcrate.model.errors import IntegrityError, LayoutError
 from graphcrate.model.plan import ConfigStep
-from graphcrate.model.platform import DEFAULT, OS, Platform
-from graphcrate.model.report import LayerRecord
-from graphcrate.oci import spec
+from graphcrate.model.platform import DEFAULT, Platform
+from graphcrate.model.report import LayerRecord, PackageBytes
+from ocilayout import image, spec
+from ocilayout.errors import FormError, WritingError
+
+if TYPE_CHECKING:
+    from ocilayout.layer import Layer
 
 TITLE = "graphcrate: "  #: before a layer's title in the history
 
@@ -17,20 +22,14 @@ TITLE = "graphcrate: "  #: before a layer's title in the history
 class Image(msgspec.Struct, frozen=True, kw_only=True):
     """The documents of an image. The layers' blobs are in the cache."""
 
-    config: bytes
-    manifest: bytes
+    documents: image.Documents
     layers: tuple[LayerRecord, ...]  #: lowest first
     platform: Platform = DEFAULT
 
     @property
     def digest(self) -> str:
         """Of the manifest: what `name@sha256:…` means."""
-        return digest_of(self.manifest)
-
-
-def digest_of(data: bytes) -> str:
-    """`sha256:<hex>` of these bytes."""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+        return self.documents.digest
 
 
 def make_image(
@@ -46,34 +45,28 @@ def make_image(
     `User` (runtimes of clusters ignore it) and no `Volumes` (enroot makes those folders inaccessible).
     """
     environment = {**(base_environment or {}), **config.environment}
-    time = rfc3339(created)
-    document = spec.ImageConfig(
-        created=time,
-        architecture=platform.architecture,
-        os=OS,
-        config=spec.RunConfig(
-            env=tuple(f"{name}={value}" for name, value in environment.items()),
-            entrypoint=config.entrypoint or None,
-            cmd=config.command or None,
-            working_dir=config.working_folder or None,
-            labels=config.labels or None,
-        ),
-        rootfs=spec.RootFS(diff_ids=tuple(layer.diff_id for layer in layers)),
-        history=tuple(spec.History(created=time, created_by=f"{TITLE}{layer.title}") for layer in layers),
+    run = spec.RunConfig(
+        env=tuple(f"{name}={value}" for name, value in environment.items()),
+        entrypoint=config.entrypoint or None,
+        cmd=config.command or None,
+        working_dir=config.working_folder or None,
+        labels=config.labels or None,
     )
-    encoded = msgspec.json.encode(document)
-    manifest = spec.Manifest(
-        schema_version=2,
-        media_type=spec.MANIFEST,
-        config=spec.Descriptor(media_type=spec.CONFIG, digest=digest_of(encoded), size=len(encoded)),
-        layers=tuple(
-            spec.Descriptor(media_type=layer.media_type, digest=layer.digest, size=layer.size) for layer in layers
-        ),
-    )
-    return Image(config=encoded, manifest=msgspec.json.encode(manifest), layers=tuple(layers), platform=platform)
+    titles = [f"{TITLE}{layer.title}" for layer in layers]
+    documents = image.documents(layers, titles, run, created, platform.architecture)
+    return Image(documents=documents, layers=tuple(layers), platform=platform)
 
 
-def rfc3339(seconds: int) -> str:
-    """Unix seconds as `2023-05-01T00:00:00Z`."""
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+def recorded(layer: "Layer", title: str, owners: Sequence[PackageBytes] = ()) -> LayerRecord:
+    """The record of a layer that was just written."""
+    return LayerRecord(title=title, owners=tuple(owners), **layer._asdict())
+
+
+@contextlib.contextmanager
+def writing_errors() -> Iterator[None]:
+    """Raise what `ocilayout` says of a layer as an IntegrityError, of a form of manifest as a LayoutError."""
+    try:
+        yield
+    except WritingError as error:
+        kind = LayoutError if isinstance(error, FormError) else IntegrityError
+        raise kind(error.what, cause=error.cause, next_step=error.next_step) from error

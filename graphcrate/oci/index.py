@@ -13,9 +13,9 @@ import msgspec
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.platform import Platform
-from graphcrate.oci import spec
-from graphcrate.oci.image import digest_of
-from graphcrate.oci.spec import Descriptor
+from ocilayout import spec
+from ocilayout.image import digest_of
+from ocilayout.spec import Descriptor
 
 #: Indexes within one another, below `index.json` or a tag.
 MAX_DEPTH = 3
@@ -67,7 +67,7 @@ def root_entry(index: spec.ImageIndex, name: str, platform: Platform, tag: str =
         raise LayoutError(f"{name}: not an image index of schema version 2")
     images = [entry for entry in index.manifests if not tag or entry.annotations.get(spec.REF_NAME) == tag]
     if len(images) > 1:
-        images = [entry for entry in images if entry.platform and entry.platform.is_for(platform)] or images
+        images = [entry for entry in images if fits_platform(entry, platform)] or images
     if len(images) != 1:
         names = ", ".join(entry.annotations.get(spec.REF_NAME, "(untagged)") for entry in index.manifests)
         which = f"are tagged {tag!r}" if tag else "in it"
@@ -107,10 +107,16 @@ def read_config(manifest: spec.Manifest, read: ReadBlob) -> spec.ImageConfig:
     return read_document(manifest.config, read, spec.ImageConfig)
 
 
+def fits_platform(entry: Descriptor, platform: Platform) -> bool:
+    """Return whether an index has this entry for a platform."""
+    named = entry.platform
+    return named is not None and platform.fits(named.os, named.architecture, named.variant)
+
+
 def _entry_for(platform: Platform, entries: Sequence[Descriptor], index: str) -> Descriptor:
     """The first entry for a platform, as the image specification has it; where none names any, the only entry."""
     for entry in entries:
-        if entry.platform is not None and entry.platform.is_for(platform):
+        if fits_platform(entry, platform):
             return entry
     unnamed = [entry for entry in entries if entry.platform is None]
     if len(unnamed) == 1:

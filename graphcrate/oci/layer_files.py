@@ -18,7 +18,7 @@ _FOLDER = "layers"
 class LayerFiles:
     """Writes entries below the new folder `root` as `artifacts.formats.rootfs` would unpack them; `mtime` everywhere.
 
-    A copy for `oci.layer.LayerWriter`, which has checked paths.
+    A copy for `ocilayout.layer.LayerWriter`, which has checked paths.
     """
 
     def __init__(self, root: Path, mtime: int) -> None:

@@ -1,28 +1,20 @@
 """OCI image layouts: a folder with `oci-layout`, `index.json` and `blobs/sha256/<hex>`, holding one image."""
 
-import contextlib
 import dataclasses
-import errno
 import itertools
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import msgspec
-
 from graphcrate.host.disk.atomic import replacing
 from graphcrate.model.errors import LayoutError
-from graphcrate.model.platform import DEFAULT, OS, Platform, supported
+from graphcrate.model.platform import DEFAULT, Platform, supported
 from graphcrate.model.report import LayerRecord
-from graphcrate.oci import spec
-from graphcrate.oci.image import TITLE, Image, digest_of
+from graphcrate.oci.image import TITLE, Image
 from graphcrate.oci.index import decode_document, find_manifest, read_config, root_entry
-from graphcrate.oci.spec import LayerBlob
+from ocilayout import layout, spec
+from ocilayout.spec import LayerBlob
 
-#: A hard link shares its inode with the cache, so it must not be written through.
-_BLOB_MODE = 0o444
 REBUILD = "remove the image's folder and build it again; unchanged parts come from the cache"
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,27 +82,9 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
     """
     if is_whole(destination, image.digest, tag):
         return dataclasses.replace(read_layout(destination, tag), records=image.layers)
-    descriptor = spec.Descriptor(
-        media_type=spec.MANIFEST,
-        digest=image.digest,
-        size=len(image.manifest),
-        annotations={spec.REF_NAME: tag},
-        platform=spec.DescriptorPlatform(architecture=image.platform.architecture, os=OS),
-    )
-    index = spec.ImageIndex(schema_version=2, media_type=spec.INDEX, manifests=(descriptor,))
+    files = {layer.digest: blobs(layer.digest) for layer in image.layers}
     with replacing(destination) as partial:
-        for folder in (partial / "blobs", partial / "blobs" / "sha256"):
-            folder.mkdir()
-            folder.chmod(0o755)  # under any umask
-        for layer in image.layers:
-            blob = _blob(partial, layer.digest)
-            if not blob.exists():
-                _link(blobs(layer.digest), blob)
-        for document in (image.config, image.manifest):
-            _write(_blob(partial, digest_of(document)), document, _BLOB_MODE)
-        _write(partial / "index.json", msgspec.json.encode(index) + b"\n", 0o644)
-        _write(partial / "oci-layout", msgspec.json.encode({"imageLayoutVersion": spec.LAYOUT_VERSION}) + b"\n", 0o644)
-        partial.chmod(0o755)
+        layout.write(partial, image.documents, files, tag, image.platform.architecture)
     return dataclasses.replace(read_layout(destination, tag), records=image.layers)
 
 
@@ -209,23 +183,3 @@ def _read(path: Path) -> bytes:
         raise LayoutError(
             f"{path} is missing", cause="The folder is not an OCI image layout, or not a whole one."
         ) from error
-
-
-def _link(source: Path, target: Path) -> None:
-    """Hard link, else a copy; read-only for all."""
-    with contextlib.suppress(PermissionError):  # another user's cache
-        source.chmod(_BLOB_MODE)
-    if source.stat().st_mode & 0o777 == _BLOB_MODE:
-        try:
-            target.hardlink_to(source)
-            return
-        except OSError as error:
-            if error.errno not in _NO_LINK:
-                raise
-    shutil.copyfile(source, target)
-    target.chmod(_BLOB_MODE)
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    path.write_bytes(data)
-    path.chmod(mode)

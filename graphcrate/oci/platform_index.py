@@ -11,9 +11,10 @@ import msgspec
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.platform import OS, Platform
-from graphcrate.oci import spec
-from graphcrate.oci.image import digest_of
-from graphcrate.oci.spec import Descriptor, DescriptorPlatform
+from graphcrate.oci.index import fits_platform
+from ocilayout import spec
+from ocilayout.image import digest_of
+from ocilayout.spec import Descriptor, DescriptorPlatform
 
 _ABOUT = "vnd.docker.reference.digest"  #: annotation of buildx's statements: the manifest in the index they are about
 _NO_PLATFORM = DescriptorPlatform(architecture="unknown", os="unknown")  #: of such statements
@@ -50,11 +51,11 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
     def others(self, platform: Platform) -> tuple[Descriptor, ...]:
         """Its images for other platforms than this one."""
-        return tuple(entry for entry in self.entries if not _is_statement(entry) and not _is_for(entry, platform))
+        return tuple(entry for entry in self.entries if not _is_statement(entry) and not fits_platform(entry, platform))
 
     def with_image(self, image: Descriptor, platform: Platform) -> "Index":
         """The index with this image for its platform in place of what it had for that."""
-        gone = {entry.digest for entry in self.entries if not _is_statement(entry) and _is_for(entry, platform)}
+        gone = {entry.digest for entry in self.entries if not _is_statement(entry) and fits_platform(entry, platform)}
         kept = [
             (entry, raw)
             for entry, raw in zip(self.entries, self.fields["manifests"], strict=True)
@@ -102,10 +103,6 @@ def name_of(entry: Descriptor) -> str:
 
 def _is_statement(entry: Descriptor) -> bool:
     return _ABOUT in entry.annotations or entry.platform == _NO_PLATFORM
-
-
-def _is_for(entry: Descriptor, platform: Platform) -> bool:
-    return entry.platform is not None and entry.platform.is_for(platform)
 
 
 def _order(entry: Descriptor) -> tuple[bool, str, str]:

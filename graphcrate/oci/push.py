@@ -12,11 +12,12 @@ import msgspec
 from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import UsageError
-from graphcrate.oci import spec
-from graphcrate.oci.image import digest_of
+from graphcrate.oci.image import writing_errors
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.registry import ACCEPT, Repository
 from graphcrate.oci.upload import RequestSize, UploadBlob, UploadOutcome, upload
+from ocilayout import spec
+from ocilayout.image import digest_of
 
 #: In the order of the command line: typing takes one of two orders for the other.
 ManifestForm = Literal["docker", "oci"]
@@ -121,7 +122,8 @@ def manifest_of(layout: Layout, form: ManifestForm) -> tuple[bytes, str]:
     if (layout.descriptor.media_type == spec.DOCKER_MANIFEST) == (form == "docker"):
         return own, layout.descriptor.media_type
     if form == "docker":
-        return spec.docker_form(layout.manifest), spec.DOCKER_MANIFEST
+        with writing_errors():
+            return spec.docker_form(layout.manifest), spec.DOCKER_MANIFEST
     raise UsageError(
         f"{layout.path} holds a Docker manifest, which is not turned into an OCI one",
         next_step="publish it in Docker's form",

@@ -14,9 +14,10 @@ import msgspec
 
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, ResolutionError
-from graphcrate.oci import push, spec
-from graphcrate.oci.image import digest_of
+from graphcrate.oci import push
 from graphcrate.oci.registry import ACCEPT, LARGEST_DOCUMENT, Repository
+from ocilayout import spec
+from ocilayout.image import digest_of
 
 TRIES = 6  #: of writing the index, where others write theirs at the same moment
 PAGES = 64  #: of a list; a registry that answers with more is broken

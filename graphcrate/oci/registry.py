@@ -13,9 +13,9 @@ from graphcrate.host.net import HttpError
 from graphcrate.model import codec
 from graphcrate.model.command import for_shell
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError
-from graphcrate.oci import spec
-from graphcrate.oci.image import digest_of
 from graphcrate.oci.session import LARGEST_ANSWER, Session
+from ocilayout import spec
+from ocilayout.image import digest_of
 
 if TYPE_CHECKING:
     from patienthttp.client import Response

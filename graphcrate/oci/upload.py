@@ -18,10 +18,10 @@ import msgspec
 
 from graphcrate.host.net import HttpError
 from graphcrate.model.errors import LayoutError, NetworkError
-from graphcrate.oci import spec
 from graphcrate.oci.blob import Hash
 from graphcrate.oci.layout import REBUILD
 from graphcrate.oci.registry import Repository
+from ocilayout import spec
 from patienthttp.client import Response
 from patienthttp.errors import NoAnswer, host_of
 

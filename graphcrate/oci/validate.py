@@ -13,7 +13,6 @@ from graphcrate.host.disk import trees
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.words import printable
-from graphcrate.oci import spec
 from graphcrate.oci.blob import open_blob
 from graphcrate.oci.entries import (
     HARMLESS_DEVICES,
@@ -26,7 +25,8 @@ from graphcrate.oci.entries import (
     read_entries,
 )
 from graphcrate.oci.layout import Layout, absence
-from graphcrate.oci.spec import LayerBlob
+from ocilayout import spec
+from ocilayout.spec import LayerBlob
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from graphcrate.host.context import Context
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, ResolutionError
 from graphcrate.model.report import BuildParameters
-from graphcrate.oci import push, referrers, spec
-from graphcrate.oci.image import digest_of
+from graphcrate.oci import push, referrers
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.upload import UploadBlob
 from graphcrate.publish import provenance
 from graphcrate.publish.policy import ImageEvidence
+from ocilayout import spec
+from ocilayout.image import digest_of
 
 
 def of(candidate: ImageEvidence, digest: str, ctx: Context) -> tuple[Statement, ...]:

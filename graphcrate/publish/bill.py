@@ -43,7 +43,7 @@ from graphcrate.model.lock import (
 )
 from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.model.report import CutFile
-from graphcrate.oci import spec
+from ocilayout import spec
 
 IN_IMAGE = ComponentScope.REQUIRED  #: any other was used while the image was built, and left behind
 _PYTHON = ("pypi", "generic")  #: types of the package URLs of Python packages

@@ -13,7 +13,7 @@ from graphcrate.attest.statement import OURS, Resource
 from graphcrate.model import codec
 from graphcrate.model.lock import Lock
 from graphcrate.model.report import BuildParameters
-from graphcrate.oci.image import rfc3339
+from ocilayout.image import rfc3339
 
 BUILD_TYPE = f"{OURS}build:1"  #: docs/decisions/proof.md says what its parameters are
 BUILDER = f"{OURS}builder:"

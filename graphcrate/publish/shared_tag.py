@@ -19,10 +19,11 @@ from graphcrate.model.errors import (
     UsageError,
 )
 from graphcrate.model.platform import Platform
-from graphcrate.oci import index, platform_index, push, spec
+from graphcrate.oci import index, platform_index, push
 from graphcrate.oci.platform_index import Index
 from graphcrate.oci.registry import Document, Repository
 from graphcrate.publish.verify import attached_to
+from ocilayout import spec
 
 TRIES = 6  #: of setting a tag that others set at the same moment
 _TITLE, _CUDA, _TORCH = "org.opencontainers.image.title", "graphcrate.cuda", "graphcrate.torch"

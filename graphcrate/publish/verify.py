@@ -22,10 +22,11 @@ from graphcrate.model.errors import IntegrityError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildParameters, BuildReport
 from graphcrate.model.words import joined
-from graphcrate.oci import access, push, reference, referrers, spec
+from graphcrate.oci import access, push, reference, referrers
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Document, Repository
 from graphcrate.publish import attestations, names, provenance
+from ocilayout import spec
 
 MOST_BUNDLES = 1000  #: that are read of one image; one that is published to ten names has twenty
 #: how to build again, for `--rebuild`

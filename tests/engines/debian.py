@@ -5,9 +5,9 @@ import subprocess
 
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.report import LayerRecord
-from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
+from ocilayout import spec
 from tests.conftest import program
 
 SUITE = "bookworm"

@@ -6,9 +6,10 @@ import pytest
 
 from graphcrate.host.net import Client
 from graphcrate.host.progress import Progress
-from graphcrate.oci import push, reference, spec, upload
+from graphcrate.oci import push, reference, upload
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository
+from ocilayout import spec
 from tests.unit import small_layouts, tars
 
 MIB = 1 << 20

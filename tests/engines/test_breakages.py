@@ -11,8 +11,9 @@ import pytest
 
 from graphcrate.engines.embedded import run as embedded
 from graphcrate.host.disk.cache import Cache
-from graphcrate.host.sandbox.sandbox import Bind, Exec
+from graphcrate.host.sandbox.sandbox import Exec
 from graphcrate.oci.layout import read_layout
+from nsbox.box import Bind
 from tests import ROOT
 from tests.engines.workplace import Workplace, copy_project, wheel_folder
 

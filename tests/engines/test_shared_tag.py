@@ -10,11 +10,11 @@ import pytest
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.platform import AMD64, ARM64
 from graphcrate.oci import push
-from graphcrate.oci.image import make_image
-from graphcrate.oci.layer import LayerWriter
+from graphcrate.oci.image import make_image, recorded
 from graphcrate.oci.layout import write_layout
 from graphcrate.oci.registry import Document
 from graphcrate.publish import shared_tag
+from ocilayout.layer import LayerWriter
 from sifsquash import sif
 from tests.conftest import ROOT
 from tests.engines import tiny
@@ -33,7 +33,7 @@ def image(cache, folder, platform):
         with (scratch / "layer").open("wb") as stream:
             writer = LayerWriter(stream, 1)
             writer.data("etc/which", f"{platform.architecture}\n".encode(), 0o644)
-            record = writer.finish("which", [])
+            record = recorded(writer.finish(), "which")
         cache.adopt(scratch / "layer", cache.blob(record.digest))
     labels = {"org.opencontainers.image.title": "both", "graphcrate.cuda": "13.0"}
     config = ConfigStep(environment=base.environment, labels=labels, command=("cat", "/etc/which"))

@@ -17,7 +17,8 @@ from graphcrate.host.engines import oci_engine
 from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base
 from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, Plan, Stack
-from graphcrate.oci.layer import LayerWriter
+from graphcrate.oci.image import recorded
+from ocilayout.layer import LayerWriter
 from tests.conftest import program
 
 PROGRAMS = ("sh", "cat", "env", "ls", "sleep", "seq", "mkdir", "cp")
@@ -74,7 +75,7 @@ def base(cache):
                 writer.folder(name, 0o755)
             for name, path in sorted(places.items()):
                 writer.data(name, path.read_bytes(), 0o755)
-            record = writer.finish("tiny", [])
+            record = recorded(writer.finish(), "tiny")
         cache.adopt(folder / "layer", cache.blob(record.digest))
     return Base(
         layers=(record,),

@@ -3,9 +3,9 @@
 import tarfile
 
 from graphcrate.model.plan import ConfigStep
-from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
+from ocilayout import spec
 from tests.engines import tiny
 from tests.unit import tars
 from tests.unit.tars import entry, file, folder, hardlink, symlink

@@ -7,9 +7,9 @@ import random
 import re
 import struct
 
-from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
+from ocilayout import spec
 from sifsquash.squashfs import MAGIC, NO_FRAGMENT, STORED, SUPERBLOCK
 from tests.faults import project
 from tests.faults.rows import ALL, Ended, Watch, row, rows

@@ -5,7 +5,7 @@ import datetime
 import msgspec
 
 from graphcrate.model.contract import Below, CLibrary, FileFact, Host, ImageView, LayerFact, Settings, Verbs
-from graphcrate.oci import spec
+from ocilayout import spec
 
 GZIP = LayerFact(media_type=spec.LAYER_GZIP, size=1000)
 ZSTD = LayerFact(media_type=spec.LAYER_ZSTD, size=1000)

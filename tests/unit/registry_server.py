@@ -13,7 +13,7 @@ import json
 import re
 import urllib.parse
 
-from graphcrate.oci import spec
+from ocilayout import spec
 from tests import loopback
 from tests.unit import tars
 

@@ -3,9 +3,9 @@
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.platform import DEFAULT
 from graphcrate.model.report import Artifact, BuildReport
-from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
+from ocilayout import spec
 from tests.unit import tars
 
 CREATED = 1_700_000_000

@@ -11,8 +11,8 @@ from pathlib import Path
 import zstandard
 
 from graphcrate.model.report import LayerRecord
-from graphcrate.oci import spec
-from graphcrate.oci.spec import LayerBlob
+from ocilayout import spec
+from ocilayout.spec import LayerBlob
 
 
 def entry(name, kind=tarfile.REGTYPE, content=b"", *, link="", mode=None, **more):

@@ -12,11 +12,11 @@ import msgspec
 from graphcrate.artifacts.formats.merged import check_digest
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
-from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, open_blob
 from graphcrate.oci.layout import Layout, check_presence
-from graphcrate.oci.spec import Descriptor, LayerBlob
-from graphcrate.oci.tar import END_OF_ARCHIVE, EntryType, header, padding
+from ocilayout import spec
+from ocilayout.spec import Descriptor, LayerBlob
+from ocilayout.tar import END_OF_ARCHIVE, EntryType, header, padding
 
 Advance = Callable[[int], None]
 _Kind = TypeVar("_Kind")

@@ -26,7 +26,7 @@ from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.oci.blob import CHUNK, open_blob
 from graphcrate.oci.entries import Entries, overlaid, read_entries
 from graphcrate.oci.layout import REBUILD, Layout, check_presence
-from graphcrate.oci.spec import LayerBlob
+from ocilayout.spec import LayerBlob
 from sifsquash.packer import Packed, Packer
 from sifsquash.values import Compression, Inode, Stored
 
@@ -126,7 +126,7 @@ def _pack(
 
 
 class LayerBlocks:
-    """Packs a layer while it is written (`oci.layer.LayerWriter`), byte for byte as it is packed from its blob.
+    """Packs a layer while it is written (`ocilayout.layer.LayerWriter`), byte for byte as it is packed from its blob.
 
     Writes into the new `folder`; `mtime` everywhere, owner root. To be closed in any case.
     """

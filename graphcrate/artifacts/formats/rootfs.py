@@ -32,7 +32,7 @@ from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.words import printable
 from graphcrate.oci.blob import TarStream, open_blob
 from graphcrate.oci.entries import HARMLESS_DEVICES, Entries, device_of, overlaid, read_entries
-from graphcrate.oci.spec import LayerBlob
+from ocilayout.spec import LayerBlob
 from sifsquash.values import XATTR, Inode
 
 _ROOT = "root"

@@ -20,7 +20,7 @@ from graphcrate.model import codec
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.plan import VENV
-from graphcrate.oci.spec import ImageConfig, RunConfig
+from ocilayout.spec import ImageConfig, RunConfig
 from sifsquash.values import Inode
 
 #: A small file's text; empty where it is not there.

@@ -22,10 +22,11 @@ from graphcrate.model import codec
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind
-from graphcrate.oci import layer_files, spec
+from graphcrate.oci import layer_files
 from graphcrate.oci.blob import InflateError, TarStream, open_blob
 from graphcrate.oci.entries import Entries, Faults, device_of, overlaid, read_entries
 from graphcrate.oci.layout import Layout
+from ocilayout import spec
 from sifsquash.values import Inode
 
 _FOLDER = "trees"

@@ -18,8 +18,9 @@ from graphcrate.host.context import Context
 from graphcrate.model.errors import LayoutError, UsageError
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.words import size
-from graphcrate.oci import access, reference, spec
+from graphcrate.oci import access, reference
 from graphcrate.oci.layout import Layout
+from ocilayout import spec
 
 #: Which layers of an image on a registry are brought here: up to a gigabyte in all, the lowest first; all; none.
 Fetch = Literal["small", "all", "none"]

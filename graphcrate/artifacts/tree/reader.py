@@ -14,7 +14,7 @@ from graphcrate.model.contract import Settings
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.tree import Entry, Form
-from graphcrate.oci import spec
+from ocilayout import spec
 
 
 def whole_file(path: str, size: int, content: Iterable[bytes] | Path) -> bytes:

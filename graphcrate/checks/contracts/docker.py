@@ -4,7 +4,7 @@ from graphcrate.checks.contracts.check import absent, check, failed, passed, sin
 from graphcrate.compat.facts.facts import is_older
 from graphcrate.model.contract import CheckVerdict, Host, ImageView
 from graphcrate.model.words import number_of
-from graphcrate.oci import spec
+from ocilayout import spec
 
 _MOST_LAYERS = 125  #: of the engine's own making: 127 would be overlay2's end, and two go to the container
 _CLONE3_GLIBC, _CLONE3_DOCKER = "2.34", "20.10.10"

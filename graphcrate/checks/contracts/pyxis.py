@@ -13,7 +13,7 @@ from graphcrate.compat.plan.planning import SYSTEM_PATH
 from graphcrate.model.command import command
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.runtime import AS_THE_USER, BY_ENROOT, BY_NVIDIAS_HOOK
-from graphcrate.oci import spec
+from ocilayout import spec
 
 _OCI_ENROOT, _ZSTD_ENROOT = facts.limit("enroot-oci").since, facts.limit("enroot-zstd").since
 _ZSTD_KERNEL, _ZSTD_TOOLS = facts.limit("kernel-zstd").since, facts.limit("tools-zstd").since

@@ -41,11 +41,12 @@ from graphcrate.model.plan import (
     WheelsStep,
 )
 from graphcrate.model.report import Artifact, LayerRecord, PackageBytes
-from graphcrate.oci import layer_files, spec
+from graphcrate.oci import layer_files
 from graphcrate.oci.entries import parents
-from graphcrate.oci.image import make_image
-from graphcrate.oci.layer import LayerWriter
+from graphcrate.oci.image import make_image, recorded, writing_errors
 from graphcrate.oci.layout import Layout, write_layout
+from ocilayout import spec
+from ocilayout.layer import LayerWriter
 
 #: The layout's name in an order's folder.
 FOLDER = "oci"
@@ -294,6 +295,7 @@ def _write_layer(
     )
 
 
+@writing_errors()
 def _layer(step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None) -> LayerRecord:
     cache, key = shop.cache, shop.key(step)
     if (record := shop.record(key)) is not None:
@@ -312,7 +314,7 @@ def _layer(step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callable[[], 
                 assert toolkit is not None, "whoever plans a toolkit brings it"
                 size = _write_tree(writer, toolkit(), CUDA_HOME)
                 owner = PackageBytes(name="toolkit", version=step.toolkit.version, bytes=size)
-            record = writer.finish(step.title, [owner])
+            record = recorded(writer.finish(), step.title, [owner])
         cache.adopt(blob, cache.blob(record.digest))
     return shop.keep(key, record)
 

@@ -31,7 +31,7 @@ from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, FilesStep, Slim, ToolkitStep, WheelsStep, content_id
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.report import LayerRecord, StartUp
-from graphcrate.oci import layer as stream
+from ocilayout import layer as stream
 from sifsquash.values import Compression
 
 #: Bytes of source that one start of the sandbox compiles, unless a single shard has more.

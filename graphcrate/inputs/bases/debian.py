@@ -24,8 +24,9 @@ from graphcrate.model.lock import DebianBase, DebianPackage, platform_of
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.model.report import LayerRecord, PackageBytes
-from graphcrate.oci.layer import LAYER_FORMAT, LayerWriter
-from graphcrate.oci.spec import LayerBlob
+from graphcrate.oci.image import recorded, writing_errors
+from ocilayout.layer import LAYER_FORMAT, LayerWriter
+from ocilayout.spec import LayerBlob
 
 #: Raise it whenever the same packages would give other bytes.
 BASE_FORMAT = 2
@@ -179,6 +180,7 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
     return layer if layer is not None and cache.blob(layer.digest).is_file() else None
 
 
+@writing_errors()
 def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
     ctx.cache.require(SCRATCH_BYTES, f"the {suites.titled(lock.suite)} base")
     platform = platform_of(lock)
@@ -198,9 +200,9 @@ def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
         with partial.open("wb") as target:
             writer = LayerWriter(target, LAYER_MTIME)
             writer.raw_tar(entries(root, owners, lock.suite, keys))
-            layer = writer.finish(f"{suites.titled(lock.suite)}")
+            layer = writer.finish()
             target.flush()
             os.fsync(target.fileno())
         ctx.cache.adopt(partial, ctx.cache.blob(layer.digest))
     owner = PackageBytes(name="debian", version=lock.suite, bytes=layer.unpacked_size)
-    return msgspec.structs.replace(layer, owners=(owner,))
+    return recorded(layer, suites.titled(lock.suite), [owner])

@@ -19,7 +19,7 @@ from graphcrate.model.errors import BuildError
 from graphcrate.model.limits import PACKAGE
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.words import printable
-from graphcrate.oci.tar import EntryType, header, padding
+from ocilayout.tar import EntryType, header, padding
 
 _OTHER = f"{LOCK_AGAIN}    (takes the suite's packages of today), or tell who wrote graphcrate"
 CHUNK = 1 << 20

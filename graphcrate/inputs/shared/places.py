@@ -22,10 +22,11 @@ from graphcrate.inputs.shared import entry
 from graphcrate.inputs.shared.entry import CacheEntry
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError, UsageError
-from graphcrate.oci import access, credentials, push, reference, spec
-from graphcrate.oci.image import digest_of
+from graphcrate.oci import access, credentials, push, reference
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.upload import UploadBlob
+from ocilayout import spec
+from ocilayout.image import digest_of
 from patienthttp.errors import ABSENT, redacted
 
 _FILE = "application/octet-stream"

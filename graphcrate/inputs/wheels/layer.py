@@ -25,8 +25,9 @@ from graphcrate.model.plan import LAYER_MTIME, Slim
 from graphcrate.model.report import CutFile, LayerRecord, PackageBytes
 from graphcrate.oci import layer_files
 from graphcrate.oci.entries import parents
-from graphcrate.oci.layer import LayerWriter
+from graphcrate.oci.image import recorded, writing_errors
 from graphcrate.oci.layer_files import LayerFiles
+from ocilayout.layer import LayerWriter
 from sifsquash.values import Compression
 
 #: Deflated members of at least this many packed bytes are copied; smaller ones are packed again with their neighbours.
@@ -112,6 +113,7 @@ class Claims:
             )
 
 
+@writing_errors()
 def write_wheels_layer(
     title: str,
     wheels: Sequence[tuple[WheelFile, Installation]],
@@ -153,8 +155,7 @@ def write_wheels_layer(
                 bytecode += compiled
             if bytecode:
                 owners.append(PackageBytes(name="bytecode", version=python, bytes=bytecode))
-            record = writer.finish(title, owners)
-            record = msgspec.structs.replace(record, cut=tuple(about))
+            record = msgspec.structs.replace(recorded(writer.finish(), title, owners), cut=tuple(about))
         cache.adopt(blob, cache.blob(record.digest))
         if unpacked:
             unpacked.finish()

@@ -14,8 +14,7 @@ import msgspec
 from graphcrate.attest.keys import PrivateKey
 from graphcrate.host.context import Context
 from graphcrate.host.progress import Progress
-from graphcrate.oci import credentials, push, spec
-from graphcrate.oci.image import digest_of
+from graphcrate.oci import credentials, push
 from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Document, Repository
@@ -24,6 +23,8 @@ from graphcrate.publish.destinations.destination import CPU_ONLY, EMULATED, conv
 from graphcrate.publish.destinations.parse import oras_location
 from graphcrate.publish.destinations.registry import Registry, Sent
 from graphcrate.publish.policy import ImageEvidence, PublishRequest
+from ocilayout import spec
+from ocilayout.image import digest_of
 
 CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 LAYER = "application/vnd.sylabs.sif.layer.v1.sif"

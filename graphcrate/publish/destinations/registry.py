@@ -8,7 +8,7 @@ from graphcrate.attest import keys
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.model.words import listed
-from graphcrate.oci import access, credentials, push, referrers, spec
+from graphcrate.oci import access, credentials, push, referrers
 from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference, parse
 from graphcrate.oci.registry import Document, Repository
@@ -17,6 +17,7 @@ from graphcrate.publish.destinations.destination import Destination, Published
 from graphcrate.publish.destinations.parse import registry_location, vpc_reference
 from graphcrate.publish.policy import ImageEvidence, PublishRequest, short_tag
 from graphcrate.render import jobs
+from ocilayout import spec
 from patienthttp.errors import is_loopback
 
 

@@ -19,9 +19,9 @@ from graphcrate.artifacts.formats import packed
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import DiskFullError, HostError, LayoutError, UsageError
-from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import Validation, validate
+from ocilayout import spec
 from sifsquash import sif
 from sifsquash.squashfs import Squashfs
 from sifsquash.values import Compression

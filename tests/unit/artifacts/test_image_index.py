@@ -11,8 +11,9 @@ from graphcrate.artifacts.tree import archives
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, LayoutError
 from graphcrate.model.platform import AMD64, ARM64
-from graphcrate.oci import access, index, reference, spec
+from graphcrate.oci import access, index, reference
 from graphcrate.oci.layout import read_layout
+from ocilayout import spec
 from tests.made import refused
 from tests.unit.artifacts.test_tree_readers import tools_in
 from tests.unit.registry_server import RegistryServer

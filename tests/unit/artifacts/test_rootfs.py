@@ -13,7 +13,7 @@ import pytest
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci import spec
+from ocilayout import spec
 from tests.unit import tars
 from tests.unit.tars import file, folder, hardlink, symlink
 

@@ -11,7 +11,7 @@ from graphcrate.artifacts.formats import runtime_files
 from graphcrate.artifacts.formats.merged import with_additions
 from graphcrate.artifacts.formats.packed import read_packed
 from graphcrate.artifacts.formats.runtime_files import words
-from graphcrate.oci.spec import ImageConfig, RootFS, RunConfig
+from ocilayout.spec import ImageConfig, RootFS, RunConfig
 from sifsquash.values import Compression
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder

@@ -22,7 +22,7 @@ from graphcrate.host.disk.cache import Cache
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.tree import Entry
-from graphcrate.oci import spec
+from ocilayout import spec
 from tests.made import place, refused
 from tests.unit import small_layouts
 from tests.unit.artifacts.test_rootfs import unpacked

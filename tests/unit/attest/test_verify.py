@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphcrate.attest import bundles, keys, signing, statement, verify
 from graphcrate.attest.verify import SignatureStatus
-from graphcrate.oci import spec
+from ocilayout import spec
 from tests.unit import tars
 from tests.unit.proof_lock import DIGEST, SUBJECT
 

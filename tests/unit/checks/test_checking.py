@@ -10,8 +10,8 @@ from graphcrate.checks.reading import read_image
 from graphcrate.compat.variants import targets
 from graphcrate.compat.variants.targets import Target
 from graphcrate.model.contract import FileFact
-from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
+from ocilayout import spec
 from tests.unit import small_layouts, tars
 from tests.unit.artifacts.test_tree_readers import docker_archive, oci_archive
 from tests.unit.elfmaker import make_elf

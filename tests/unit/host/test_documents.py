@@ -17,7 +17,7 @@ from graphcrate.model.errors import UNREADABLE, IntegrityError, RecipeError
 from graphcrate.model.lock import Added, Drift, Lock, LockedFile, encode
 from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageBytes, SmokeReport
-from graphcrate.oci import spec
+from ocilayout import spec
 from tests import ROOT
 from tests.made import refused
 

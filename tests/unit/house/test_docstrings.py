@@ -102,8 +102,8 @@ def test_backquoted_names_in_docstrings_exist():
 
 
 def test_backquoted_name_of_a_missing_module_is_found():
-    assert is_there("graphcrate.oci.layer", "oci.layout") is True
-    assert is_there("graphcrate.oci.layer", "wheelhouse.build") is False
+    assert is_there("graphcrate.oci.blob", "oci.layout") is True
+    assert is_there("graphcrate.oci.blob", "wheelhouse.build") is False
     assert is_there("graphcrate.smoke.verdict", "smoke.JUDGING") is False
 
 

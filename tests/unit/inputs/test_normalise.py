@@ -11,7 +11,7 @@ from graphcrate.compat.facts.identities import identities
 from graphcrate.inputs.bases.deb import FileOwner
 from graphcrate.inputs.bases.normalise import DPKG_RULES, entries, private_keys
 from graphcrate.model.errors import BuildError
-from graphcrate.oci.tar import END_OF_ARCHIVE
+from ocilayout.tar import END_OF_ARCHIVE
 
 TIME = 315_532_800
 ONE_LINE = """\

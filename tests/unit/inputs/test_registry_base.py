@@ -13,11 +13,12 @@ from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError, R
 from graphcrate.model.lock import RegistryBase
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.oci import access, spec
+from graphcrate.oci import access
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
 from graphcrate.oci.reference import parse
 from graphcrate.oci.validate import Validation, validate
+from ocilayout import spec
 from tests.made import place, refused
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer

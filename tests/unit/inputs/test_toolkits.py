@@ -13,7 +13,7 @@ from graphcrate.inputs.bases import BaseDriftError, debs
 from graphcrate.model.errors import BuildError, ResolutionError, UsageError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, WheelToolkit
 from graphcrate.model.plan import CUDA_HOME
-from graphcrate.oci import spec
+from ocilayout import spec
 from tests.made import deb, file_of, locked, place, refused
 from tests.unit.tars import file, folder, hardlink, symlink
 

@@ -19,9 +19,10 @@ from graphcrate.inputs.wheels import sdist
 from graphcrate.model import limits
 from graphcrate.model.errors import IntegrityError, LayoutError
 from graphcrate.model.limits import Gauge, Limits
-from graphcrate.oci import blob, spec
-from graphcrate.oci.spec import LayerBlob
+from graphcrate.oci import blob
 from graphcrate.oci.validate import inspect_layer
+from ocilayout import spec
+from ocilayout.spec import LayerBlob
 from tests.unit import tars
 from tests.unit.inputs import test_debian
 from tests.unit.wheelmaker import wheel_bytes

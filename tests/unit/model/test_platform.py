@@ -35,13 +35,13 @@ from graphcrate.model.platform import (
     supported,
 )
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import read_layout, write_layout
 from graphcrate.publish.bill import _root
 from graphcrate.render.steps import UV
 from graphcrate.resolve.sources.target import WheelTarget, target_of
 from nsbox.syscalls import MACHINES
+from ocilayout import spec
 from sifsquash import sif
 from tests import ROOT
 from tests.made import place, refused
@@ -121,7 +121,7 @@ def test_the_oldest_manylinux_is_the_platforms(platform, oldest):
 
 def test_images_and_layouts_name_the_platform(tmp_path):
     image = make_image((), EMPTY, 0, platform=ARM64)
-    assert msgspec.json.decode(image.config, type=spec.ImageConfig).architecture == "arm64"
+    assert msgspec.json.decode(image.documents.config, type=spec.ImageConfig).architecture == "arm64"
     written = write_layout(tmp_path / "oci", image, lambda _: tmp_path, "1.0")
     assert written.descriptor.platform == spec.DescriptorPlatform(architecture="arm64", os="linux")
     assert read_layout(tmp_path / "oci").config.architecture == "arm64"

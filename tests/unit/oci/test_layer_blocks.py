@@ -16,9 +16,10 @@ from graphcrate.artifacts.formats.packed import LayerBlocks
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.host.disk.cache import Cache
 from graphcrate.model.plan import WheelsStep
-from graphcrate.oci import layer_files, spec
-from graphcrate.oci.layer import LayerWriter
-from graphcrate.oci.spec import LayerBlob
+from graphcrate.oci import layer_files
+from ocilayout import spec
+from ocilayout.layer import LayerWriter
+from ocilayout.spec import LayerBlob
 from sifsquash.packer import BLOCKS
 from sifsquash.values import Compression
 from tests.unit.elfmaker import make_elf
@@ -62,7 +63,7 @@ def write(folder, compression, files):
     for number, (ending, kind, size) in enumerate(files):
         data = content(kind, size, number)
         writer.stream(f"opt/venv/{number}{ending}", len(data), pieces(data, number), 0o755 if number % 2 else 0o644)
-    writer.finish("t")
+    writer.finish()
     blob = folder / "blob"
     blob.write_bytes(out.getvalue())
     return LayerBlob(path=blob, media_type=spec.LAYER_GZIP), blocks.finish()

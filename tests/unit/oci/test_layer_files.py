@@ -23,11 +23,12 @@ from graphcrate.inputs.extensions import compile as house
 from graphcrate.model.errors import IntegrityError, LayoutError
 from graphcrate.model.lock import Compilation, DebianBase
 from graphcrate.model.plan import CompileStep, WheelsStep
-from graphcrate.oci import layer_files, spec
+from graphcrate.oci import layer_files
 from graphcrate.oci.blob import open_blob
-from graphcrate.oci.layer import LayerWriter
 from graphcrate.oci.layer_files import LayerFiles
-from graphcrate.oci.spec import LayerBlob
+from ocilayout import spec
+from ocilayout.layer import LayerWriter
+from ocilayout.spec import LayerBlob
 from tests.unit.conftest import Recorder
 from tests.unit.elfmaker import make_elf
 from tests.unit.engines.test_embedded_builder import BASE, planned, wheels, wheels_step
@@ -54,7 +55,7 @@ def written(folder):
         writer.deflated("opt/large.py", len(TEXT), zlib.crc32(TEXT), [raw[:100], raw[100:]])
         binary = make_elf(needed=["libc.so.6"])
         writer.stream("opt/lib/libone.so", len(binary), [binary], 0o755)
-        record = writer.finish("t")
+        record = writer.finish()
         beside.finish()
     return LayerBlob(path=blob, media_type=spec.LAYER_GZIP), beside.root, record
 
@@ -87,7 +88,7 @@ def test_image_of_layers_that_are_unpacked_is_the_same_tree_and_shares_their_fil
         with path.open("wb") as stream:
             writer = LayerWriter(stream, MTIME)
             writer.data(name, b"another")
-            writer.finish("t")
+            writer.finish()
     blobs = [LayerBlob(path=path, media_type=spec.LAYER_GZIP) for path in (lower, blob.path, upper)]
     counted = []
     unpack(blobs, tmp_path / "plain")

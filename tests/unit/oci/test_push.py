@@ -9,9 +9,10 @@ import pytest
 
 from graphcrate.host.net import Client
 from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError
-from graphcrate.oci import push, reference, spec, upload
+from graphcrate.oci import push, reference, upload
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository
+from ocilayout import spec
 from tests.engines.fault_proxy import NOTICED, UNNOTICED, FaultProxy, first
 from tests.made import refused
 from tests.unit import small_layouts, tars

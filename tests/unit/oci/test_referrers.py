@@ -7,8 +7,9 @@ import pytest
 
 from graphcrate.host.net import Client
 from graphcrate.model.errors import NetworkError
-from graphcrate.oci import reference, referrers, spec
+from graphcrate.oci import reference, referrers
 from graphcrate.oci.registry import Repository
+from ocilayout import spec
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer
 

@@ -12,11 +12,12 @@ import pytest
 
 from graphcrate.host.net import Client, HttpError
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
-from graphcrate.oci import credentials, reference, spec
+from graphcrate.oci import credentials, reference
 from graphcrate.oci.credentials import Credential
-from graphcrate.oci.image import digest_of
 from graphcrate.oci.registry import LARGEST_DOCUMENT, Repository
 from graphcrate.oci.upload import RequestSize, UploadBlob, UploadOutcome, upload
+from ocilayout import spec
+from ocilayout.image import digest_of
 from patienthttp.client import Response
 from patienthttp.errors import NoAnswer
 from patienthttp.retry import Retry

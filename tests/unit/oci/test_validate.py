@@ -7,11 +7,11 @@ import tarfile
 import pytest
 
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci import spec
 from graphcrate.oci.entries import MAX_FAULTS
 from graphcrate.oci.layout import read_layout
-from graphcrate.oci.spec import LayerBlob
 from graphcrate.oci.validate import Validation, inspect_layer, validate
+from ocilayout import spec
+from ocilayout.spec import LayerBlob
 from tests.unit import small_layouts, tars
 
 TYPES = (spec.LAYER_TAR, spec.LAYER_GZIP, spec.LAYER_ZSTD)

@@ -15,9 +15,10 @@ from graphcrate.model.errors import GateError, LayoutError, NetworkError, UsageE
 from graphcrate.model.lock import encode
 from graphcrate.model.platform import AMD64, ARM64, DEFAULT
 from graphcrate.model.report import SmokeReport
-from graphcrate.oci import index, platform_index, reference, spec
+from graphcrate.oci import index, platform_index, reference
 from graphcrate.oci.registry import Repository
 from graphcrate.publish import policy, publication, shared_tag, verify
+from ocilayout import spec
 from tests import ROOT
 from tests.made import refused
 from tests.unit import small_layouts, tars

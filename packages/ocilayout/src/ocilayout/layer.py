@@ -11,14 +11,14 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, NamedTuple, Protocol, cast
 
 import deflate
 from isal import igzip_lib
 
-from graphcrate.model.errors import IntegrityError
-from graphcrate.model.report import LayerRecord, PackageBytes
-from graphcrate.oci.tar import BLOCK, END_OF_ARCHIVE, EntryType, header, padding
+from ocilayout import spec
+from ocilayout.errors import LayerError
+from ocilayout.tar import BLOCK, END_OF_ARCHIVE, EntryType, header, padding
 
 #: Raise it whenever the same input would give other bytes. Part of every layer's cache key.
 LAYER_FORMAT = 1
@@ -39,6 +39,16 @@ _InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an
 FOLDER_MODES = {"root": 0o700, "tmp": 0o1777, "var/tmp": 0o1777}
 
 
+class Layer(NamedTuple):
+    """A layer's blob. `diff_id`, of the tar, and `digest` with `sha256:` before the hex; sizes in bytes."""
+
+    digest: str
+    diff_id: str
+    size: int
+    unpacked_size: int  #: of the tar
+    media_type: str = spec.LAYER_GZIP
+
+
 class LayerCopy(Protocol):
     """A receiver of a layer's entries while it is written: each path once, below folders that came before."""
 
@@ -56,7 +66,7 @@ class LayerWriter:
     """Writes one layer's compressed bytes to `stream`, with root as owner and `mtime` (Unix seconds) everywhere.
 
     Paths are relative to the image's root; a leading slash is dropped. Missing parent folders are written first, each
-    folder once. The caller decides the order of entries. Raises IntegrityError for a path that leaves the root, is
+    folder once. The caller decides the order of entries. Raises LayerError for a path that leaves the root, is
     written twice, or is below a file.
     """
 
@@ -83,7 +93,7 @@ class LayerWriter:
         path = self._checked(path)
         if path in self._folders:
             if self._folders[path] != mode:
-                raise IntegrityError(f"folder {path} is written with mode {self._folders[path]:o} and again {mode:o}")
+                raise LayerError(f"folder {path} is written with mode {self._folders[path]:o} and again {mode:o}")
             return
         self._claim(path)
         self._folders[path] = mode
@@ -114,7 +124,7 @@ class LayerWriter:
                 for copy in copies:
                     copy(chunk)
         if seen != size:
-            raise IntegrityError(f"{path}: {seen} bytes where {size} were announced")
+            raise LayerError(f"{path}: {seen} bytes where {size} were announced")
         self._tar(padding(size))
 
     def deflated(
@@ -130,7 +140,7 @@ class LayerWriter:
         """A file of `size` bytes given as a raw deflate stream, copied unchanged.
 
         `on_chunk` sees the inflated bytes, for a hash; `label` names the stream in errors (else `path` does).
-        Raises IntegrityError unless the stream inflates to exactly `size` bytes with this CRC-32 and ends with its
+        Raises LayerError unless the stream inflates to exactly `size` bytes with this CRC-32 and ends with its
         last chunk.
         """
         with self._file(path, size, mode) as copies:
@@ -152,19 +162,17 @@ class LayerWriter:
         for chunk in chunks:
             self._tar(chunk)
         if (self._unpacked - before) % BLOCK:
-            raise IntegrityError("a tar stream does not end at a block border; it is cut off")
+            raise LayerError("a tar stream does not end at a block border; it is cut off")
 
-    def finish(self, title: str, owners: Sequence[PackageBytes] = ()) -> LayerRecord:
-        """Write the end of the archive and return the layer's record. Does not close the stream."""
+    def finish(self) -> Layer:
+        """Write the end of the archive and return what was written. Does not close the stream."""
         self._tar(END_OF_ARCHIVE)
         self._flush()
-        return LayerRecord(
-            title=title,
+        return Layer(
             digest=f"sha256:{self._digest.hexdigest()}",
             diff_id=f"sha256:{self._diff_id.hexdigest()}",
             size=self._size,
             unpacked_size=self._unpacked,
-            owners=tuple(owners),
         )
 
     @contextlib.contextmanager
@@ -180,17 +188,17 @@ class LayerWriter:
     def _checked(self, path: str) -> str:
         relative = path.removeprefix("/")
         if _NO_PATH.search(relative):
-            raise IntegrityError(f"{path!r} is not a path inside an image")
+            raise LayerError(f"{path!r} is not a path inside an image")
         return relative
 
     def _claim(self, path: str) -> None:
         """Check that the path is free and write the folders above it."""
         if path in self._files or path in self._folders:
-            raise IntegrityError(f"{path} is written twice in one layer")
+            raise LayerError(f"{path} is written twice in one layer")
         parent = path.rpartition("/")[0]
         if parent and parent not in self._folders:
             if parent in self._files:
-                raise IntegrityError(f"{path} is below {parent}, which is a file")
+                raise LayerError(f"{path} is below {parent}, which is a file")
             self.folder(parent, FOLDER_MODES.get(parent, 0o755))
 
     def _tar(self, content: bytes) -> None:
@@ -229,32 +237,32 @@ class LayerWriter:
 def inflate(path: str, size: int, crc32: int, raw_chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The content of a raw deflate stream in pieces of bounded size.
 
-    Raises IntegrityError, naming `path`, unless it has exactly this size and CRC-32 and ends with the last chunk.
+    Raises LayerError, naming `path`, unless it has exactly this size and CRC-32 and ends with the last chunk.
     """
     decompressor = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
     seen, checksum = 0, 0
     for raw in raw_chunks:
         if decompressor.eof:
-            raise IntegrityError(f"{path}: bytes follow the end of its compressed data")
+            raise LayerError(f"{path}: bytes follow the end of its compressed data")
         data = raw
         while True:
             try:
                 content = decompressor.decompress(data, _INFLATE_AT_ONCE)
             except _InflateError as error:
-                raise IntegrityError(f"{path}: its compressed data is damaged ({error})") from error
+                raise LayerError(f"{path}: its compressed data is damaged ({error})") from error
             seen += len(content)
             checksum = deflate.crc32(content, checksum)
             if seen > size:
-                raise IntegrityError(f"{path}: holds more than the {size} bytes that its header says")
+                raise LayerError(f"{path}: holds more than the {size} bytes that its header says")
             if content:
                 yield content
             if decompressor.needs_input or decompressor.eof:
                 break
             data = b""
     if not decompressor.eof or decompressor.unused_data or seen != size:
-        raise IntegrityError(f"{path}: its compressed data does not end where its header says ({seen} of {size} bytes)")
+        raise LayerError(f"{path}: its compressed data does not end where its header says ({seen} of {size} bytes)")
     if checksum != crc32:
-        raise IntegrityError(f"{path}: its CRC-32 is {checksum:08x} and its header says {crc32:08x}")
+        raise LayerError(f"{path}: its CRC-32 is {checksum:08x} and its header says {crc32:08x}")
 
 
 def _gzip_trailer(crc32: int, size: int) -> bytes:

@@ -2,13 +2,16 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from graphcrate.model.errors import LayoutError
-from graphcrate.model.platform import Platform
-from graphcrate.model.values import ForeignDigest, Size
+from ocilayout.errors import FormError
+
+#: of another's image: any algorithm, in the grammar of the OCI image specification; no path comes of it
+ForeignDigest = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]+([+._-][a-z0-9]+)*:[A-Za-z0-9=_-]+\Z")]
+#: Bytes. Larger numbers are not the same to all readers of JSON (RFC 7493), and no disk has as many bytes.
+Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -49,10 +52,6 @@ class DescriptorPlatform(msgspec.Struct, frozen=True, kw_only=True, omit_default
     architecture: str
     os: str
     variant: str = ""
-
-    def is_for(self, platform: Platform) -> bool:
-        """Return whether it runs on that platform."""
-        return platform.fits(self.os, self.architecture, self.variant)
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -163,13 +162,13 @@ def docker_form(manifest: Manifest) -> bytes:
 
     enroot asks for a manifest without saying which forms it takes, and common registries answer 404 then where they
     have an OCI manifest; schema 2 is what they serve to anybody. Annotations of descriptors have no place in it.
-    Raises LayoutError for layers that it cannot name.
+    Raises FormError for layers that it cannot name.
     """
     layers = []
     for layer in manifest.layers:
         known = LAYER_TYPES.get(layer.media_type)
         if known not in _DOCKER_LAYERS:
-            raise LayoutError(
+            raise FormError(
                 f"the layer {layer.digest} is of type {layer.media_type}, which Docker's manifest form does not have",
                 cause="enroot drops zstd layers of such an image without a word.",
                 next_step="build the image with gzip layers, or publish it in OCI form for runtimes that take it",
