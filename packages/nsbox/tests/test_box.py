@@ -101,6 +101,7 @@ def test_orders_have_the_numbers_of_capabilities_and_real_paths(rootfs):
     told = box.orders_of(Box(rootfs=rootfs, argv=["true"], needs=needs, binds=[Bind(rootfs / "link", "/data")]))
     assert told["capabilities"] == [0, 1, 3, 4, 5, 6, 7]
     assert told["binds"] == [(str(rootfs / "proc"), "/data", True)]
+    assert told["environment"] == {"HOME": "/tmp/home"}, "a folder of that name is made"
     assert (told["host_name"], told["files"], told["emulator"]) == ("nsbox", {}, {})
 
 

@@ -39,10 +39,11 @@ class Bind:
 class Box:
     """A program and what it gets. `rootfs` is its root folder, in which it is root.
 
-    It gets exactly its environment, empty /tmp, /run and /dev/shm in memory, /proc, /sys, a small /dev, the binds, the
-    texts of `files` by path, and what its needs say; the root file system is read-only. Without `network` it has the
-    loopback interface alone, where the machine allows that. With `needs.changes_root` it changes `rootfs` itself, all
-    but /tmp, /dev, /proc and /sys. `emulator`: runs the programs of `rootfs` where they are another processor's.
+    It gets exactly its environment (`HOME` defaults to /tmp/home), empty /tmp, /run and /dev/shm in memory, /proc,
+    /sys, a small /dev, the binds, the texts of `files` by path, and what its needs say; the root file system is
+    read-only. Without `network` it has the loopback interface alone, where the machine allows that. With
+    `needs.changes_root` it changes `rootfs` itself, all but /tmp, /dev, /proc and /sys. `emulator`: runs the programs
+    of `rootfs` where they are another processor's.
     """
 
     rootfs: Path
@@ -101,7 +102,7 @@ def orders_of(box: Box) -> dict[str, Any]:
         "rootfs": str(box.rootfs.resolve()),
         "staging": staging,
         "argv": list(box.argv),
-        "environment": dict(box.environment),
+        "environment": {"HOME": "/tmp/home", **box.environment},
         "working_folder": box.cwd or "/",
         "binds": [(str(bind.source.resolve()), bind.target, bind.read_only) for bind in box.binds],
         "files": dict(box.files),
