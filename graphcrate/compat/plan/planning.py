@@ -21,7 +21,7 @@ from graphcrate.model.recipe import CHANNELS, Additions, Candidate, Channel, Rec
 from graphcrate.model.words import joined, listed
 
 #: The form of layers, for keys. Raise it whenever the same plan would give other bytes: places of files, RECORD,
-#: bytecode, or the tar and gzip stream (`oci.layer` has a number of its own, which base layers share).
+#: bytecode, or the tar and gzip stream (`ocilayout.layer` has a number of its own, which base layers share).
 LAYER_FORMAT = 1
 #: A wheel of at least this many bytes is a layer of its own: it is pulled and cached alone.
 _OWN_LAYER = 30_000_000
