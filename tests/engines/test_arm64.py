@@ -18,7 +18,7 @@ from graphcrate.compat.facts.compilers import variables
 from graphcrate.compat.plan.planning import compile_steps
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.disk.hashing import sha256_of
-from graphcrate.host.sandbox.emulation import REGISTERED, Emulator, is_native
+from graphcrate.host.sandbox.emulation import Emulator, is_native
 from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs import toolkits
@@ -35,6 +35,7 @@ from graphcrate.model.platform import ARM64
 from graphcrate.resolve.sources.fetch import fetch
 from graphcrate.resolve.stack.base import compiler_spec, prepare_base
 from graphcrate.resolve.stack.extensions import lock_cross
+from nsbox.binfmt import REGISTERED
 from nsbox.box import Bind
 from tests import ROOT
 from tests.made import RECIPES, place
