@@ -72,7 +72,7 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
         names = joined(sorted(built))
         yield f"* {names} too, when built for it: {setting(gpu='…')} ({command('list', gpus=True)})"
     for names, extension in moved:
-        yield f"† without {extension}, by which alone this PyG has {names}"
+        yield f"† without {extension}, so without {joined(names.split(', '), 3)}: docs/extensions.md"
     if news := newer.sentences(ctx, recipes):
         yield from news
         if ctx.is_checkout:
