@@ -1,11 +1,11 @@
 """Watch files of a user's for changes, by looks at their times and sizes: any file system answers these, NFS too."""
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from graphcrate.host import settings
+from graphcrate.host.disk import trees
 from graphcrate.model.errors import UsageError
 
 LOOK_SECONDS = 0.2
@@ -60,6 +60,6 @@ def _states(path: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder):
+    for parent, folders, files in trees.walk(folder, None):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _NOT_LOOKED_AT]
         yield from (Path(parent, name) for name in files if not name.startswith("."))

@@ -74,7 +74,7 @@ def opened(data: bytes, kind: str, key: str, trusted: Iterable[keys.PublicKey]) 
         return "no key that you trust has signed it"
     try:
         document = statement.decode(envelope.payload)
-        about = msgspec.convert(document.predicate, _Predicate)
+        about = codec.convert(document.predicate, _Predicate)
     except UNREADABLE:
         return "its statement is of another version of graphcrate"
     if envelope.payload_type != statement.PAYLOAD or document.predicate_type != PREDICATE or len(document.subject) != 1:

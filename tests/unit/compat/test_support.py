@@ -56,7 +56,7 @@ def test_gpu_map_agrees_with_explain(name, row, cuda):
 def test_explain_shows_the_gpu_option_for_each_cuda_to_be_built(typed, context):
     (context.root / "recipes").symlink_to(ROOT / "recipes")
     _, out, _ = typed("explain", "--gpu", "p100")
-    running = [line for line in out.splitlines() if re.match(r"CUDA .* runs natively", line)]
+    running = [line for line in out.splitlines() if re.match(r"CUDA \S+  .* runs natively", line)]
     assert len(running) == 6
     assert [line for line in running if "GPU=p100" not in line] == []
 

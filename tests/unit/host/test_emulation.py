@@ -217,7 +217,7 @@ NEWEST = [*OF_GRACE][-1]
 
 def chosen(ctx=None, **asked):
     request = build_request(**{"name": "torch", "cuda": "13.0", "platform": "linux/arm64", **asked})
-    return explain.select_variant(request, ctx or SimpleNamespace(root=ROOT, progress=None))
+    return explain.select_variant(request, ctx or SimpleNamespace(root=ROOT, progress=None, environment={}))
 
 
 def test_a_variant_for_arm64_has_its_base_and_the_candidates_with_a_known_torch():
@@ -474,7 +474,7 @@ def test_no_other_engine_builds_for_another_platform_where_the_embedded_builder_
     monkeypatch.setattr(pipeline.with_engine, "first_that_answers", lambda ctx: pytest.fail("asked for an engine"))
     request = build_request(name="torch", cuda="13.0", platform=ARM64.name)
     with refused(HostError, "no program for arm64"):
-        pipeline.build_image(request, SimpleNamespace(root=ROOT, progress=None))
+        pipeline.build_image(request, SimpleNamespace(root=ROOT, progress=None, environment={}))
 
 
 def test_the_provenance_of_an_image_asks_for_its_platform_again():
