@@ -58,7 +58,10 @@ def test_explain_shows_the_gpu_option_for_each_cuda_to_be_built(typed, context):
     _, out, _ = typed("explain", "--gpu", "p100")
     running = [line for line in out.splitlines() if re.match(r"CUDA \S+  .* runs natively", line)]
     assert len(running) == 6
-    assert [line for line in running if "GPU=p100" not in line] == []
+    chosen, *others = running  # its command is the answer, above the table
+    assert re.search(r"^CUDA 12\.6: chosen, .* GPU=p100$", out, re.MULTILINE)
+    assert "chosen" in chosen
+    assert [line for line in others if "GPU=p100" not in line] == []
 
 
 def test_list_json_and_the_matrix_picture_agree_with_the_gpu_map(typed, context):
