@@ -20,9 +20,10 @@ from graphcrate.model.words import joined
 
 #: files that say what a project needs, the one that says most first: one of them is taken
 LISTS = ("uv.lock", "pylock.toml", "pyproject.toml", "requirements.txt", "environment.yml", "environment.yaml")
-#: module → the stack that alone has it; any other project gets the last one
-_STACKS = {"graphlearn_torch": "glt", "torch_geometric": "pyg"}
-_USUAL = "pyg"
+_OF_PYG = ("torch_geometric", "pyg_lib", "torch_scatter", "torch_sparse", "torch_cluster", "torch_spline_conv")
+#: module → the smallest stack that has it, the largest stack first
+_STACKS = {"graphlearn_torch": "glt", **dict.fromkeys(_OF_PYG, "pyg"), "torch": "torch"}
+_USUAL = "pyg"  #: of a project that says nothing of it
 _KEY = re.compile(r"^pip\s*=\s*\[", re.MULTILINE)
 _TABLE = re.compile(r"^\[", re.MULTILINE)
 #: a word of an array in TOML: a string, a comment, or what stands between them
@@ -86,7 +87,8 @@ def begin(files: Iterable[Imports], local: Collection[str], listed: Collection[s
             packages.add(package)
         else:
             unsure.add(package or module)
-    stack = next((stack for module, stack in _STACKS.items() if module in modules), _USUAL)
+    named = modules | optional | {name.replace("-", "_") for name in listed}
+    stack = next((stack for module, stack in _STACKS.items() if module in named), _USUAL)
     return Begun(stack, tuple(sorted(packages)), tuple(sorted(unsure)))
 
 

@@ -47,7 +47,11 @@ def test_modules_become_packages_by_the_tables_and_unknown_ones_are_not_taken():
     assert made.stack == "pyg"
     assert made.packages == ("opencv-python-headless",)
     assert made.unsure == ("secret_of_ours", "wandb")
-    assert begun.begin([imports({"graphlearn_torch"})], (), (), ()).stack == "glt"
+    assert begun.begin([imports({"graphlearn_torch", "torch_geometric"})], (), (), ()).stack == "glt"
+    assert begun.begin([imports({"torch", "numpy"})], (), (), ()).stack == "torch"
+    assert begun.begin([imports({"torch", "torch_scatter"})], (), (), ()).stack == "pyg"
+    assert begun.begin([imports({"torch"})], (), {"torch-geometric"}, ()).stack == "pyg"
+    assert begun.begin([imports({"numpy"})], (), (), ()).stack == "pyg"
 
 
 def test_recipe_has_what_was_found():
