@@ -217,8 +217,8 @@ def stanzas(bookworm, base):
             with contextlib.suppress(Exception), path.open("rb") as packed:
                 text = b"".join(inflating.pieces(path.name, packing, packed, Gauge(LIST, path.name)))
                 for one in archive.parse(text):
-                    if one.fields["SHA256"] in wanted:
+                    if one.field("SHA256") in wanted:
                         found[one.name] = one
                 break
     assert len(found) == len(wanted)
-    return ["".join(f"{name}: {value}\n" for name, value in one.fields.items()) + "\n" for one in found.values()]
+    return [f"{one.text.strip()}\n\n" for one in found.values()]

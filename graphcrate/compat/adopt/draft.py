@@ -52,6 +52,7 @@ class _Base(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reads: str
     pyg: bool = False
     why: str = ""
+    folder: str = "/"  #: its WORKDIR
 
 
 class _Kinds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

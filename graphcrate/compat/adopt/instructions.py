@@ -71,6 +71,7 @@ class _Dockerfile:
         self._variables = dict[str, str]()
         self._place = Place(draft.context)
         self._entry: tuple[str, ...] = ()
+        self._begun = 0  #: line of the base image
 
     def read(self, parsed: Sequence[Instruction]) -> None:
         """Read all instructions. Raises UsageError for a file without FROM."""
@@ -147,7 +148,10 @@ class _Dockerfile:
         if step.keyword == "FROM":
             if is_own:
                 return Outcome("nothing", "it goes on with a stage")
-            return base(self._draft, shell.expand(_STAGE.sub(r"\1", step.flat), self._globals), step.line)
+            reference = shell.expand(_STAGE.sub(r"\1", step.flat), self._globals)
+            if row := row_of_base(reference):
+                self._place.folder, self._begun = row[0].folder, step.line
+            return base(self._draft, reference, step.line)
         if step.keyword == "ARG":
             self._arguments(step, self._variables, self._globals)
             return Outcome("nothing", "a value of the lines behind it")
@@ -215,6 +219,8 @@ class _Dockerfile:
 
     def _command(self, step: Instruction) -> Outcome:
         words = step.words if step.words is not None else _words_of_shell(step.flat)
+        if self._draft.workdir is None and self._begun and self._place.folder != "/":
+            workdir(self._draft, self._place.folder, self._begun)  # the base's own: no line says it
         if step.keyword == "ENTRYPOINT":
             self._entry = words
             return command(self._draft, words, step.line)
