@@ -30,7 +30,7 @@ from graphcrate.model.lock import decode_lock
 from graphcrate.model.platform import SUPPORTED
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.words import size
-from tools import errors_page, sandbox_page, source_packages, upstream_ledger, wanted_packages
+from tools import errors_page, requirement_files, sandbox_page, source_packages, upstream_ledger, wanted_packages
 from tools.pictures import pictures
 from tools.tables import filled
 
@@ -51,6 +51,7 @@ def files() -> Iterator[tuple[Path, str]]:
         "docs/proof.md": {
             "words": table(("word", "what it says"), [(f"*{word}*", text) for word, text in WORDS.items()])
         },
+        "docs/requirements.md": {"files": table(requirement_files.HEAD, requirement_files.rows())},
         "docs/run.md": {"variables": passed()},
         "docs/zh/run.md": {"variables": passed()},
         "docs/settings.md": {"exit codes": exit_codes(), "settings": settings()},

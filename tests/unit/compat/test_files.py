@@ -1,7 +1,5 @@
 """Files as projects have them: each line ends as the table beside it says, and nothing else is in the image."""
 
-import re
-
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -12,6 +10,7 @@ from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import decode_lock
 from graphcrate.resolve.sources import further
 from tests import ROOT, corpus
+from tools import requirement_files
 
 LOCKS = {
     lock.cuda: lock
@@ -78,9 +77,6 @@ def test_each_table_of_the_corpus_has_its_file():
 
 
 def test_table_of_the_manual_has_the_files_that_the_corpus_proves_to_be_taken():
-    text = (ROOT / "docs/requirements.md").read_text(encoding="utf-8")
-    table = text.partition("| file | what is taken |")[2].partition("\n\n")[0].splitlines()[2:]
-    named = {name for line in table for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
     files = [one.values[0] for one in corpus.cases("requirements", "environments", "pyproject", "locks")]
     proved = {case.name for case in files if case.of("taken")}
-    assert {name.replace("conda list --export", "list.txt") for name in named} == proved
+    assert {name for names, _ in requirement_files.ROWS for name in names} == proved
