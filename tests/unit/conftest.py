@@ -251,6 +251,8 @@ def world(channels, cache, program, progress, monkeypatch):
 class Recorder:
     """Progress that remembers: `lines` of notes, `total` announced and `done` reported by tasks."""
 
+    width = 0  # no terminal
+
     def __init__(self):
         self.lines, self.total, self.done = [], 0, 0
         self._lock = threading.Lock()
