@@ -3,6 +3,7 @@
 Rows say which variables pass. A program gets nothing of the host that is not named here, by the user or by the site.
 """
 
+import contextlib
 import fnmatch
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -167,12 +168,21 @@ def carry_out(inside: Inside, order: Exec, request: RunRequest, ctx: Context) ->
 def named_in_code(program: Sequence[str]) -> set[str]:
     """Return the words that a program's files, and the Python files beside them, have where code names variables."""
     named: set[str] = set()
-    files = [Path(word) for word in program if not word.startswith("/") and Path(word).is_file()]
+    files = [Path(word) for word in program if not word.startswith("/") and _is_file(Path(word))]
     beside = [code for path in files for code in sorted(path.parent.glob("*.py"))]
     for path in dict.fromkeys([*files, *beside]):
-        if path.is_file() and path.stat().st_size <= _MOST_CODE:
-            named.update(_IN_CODE.findall(path.read_text(encoding="utf-8", errors="replace")))
+        with contextlib.suppress(OSError):  # one that may not be read
+            if path.is_file() and path.stat().st_size <= _MOST_CODE:
+                named.update(_IN_CODE.findall(path.read_text(encoding="utf-8", errors="replace")))
     return named
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether a word of a program is a file: it may also be code, longer than a name may be."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _made(folder: Path) -> Path:

@@ -274,3 +274,11 @@ def test_apptainer_gets_the_terminal_with_its_environment(started, tmp_path):
     assert words[-4:] == [str(tmp_path / "a.sif"), "python", "--env", "x"]
     assert environment == {"APPTAINERENV_A": "1"}
     assert os.fspath(tmp_path / "a.sif") in words
+
+
+def test_code_as_a_word_of_a_program_is_no_file(tmp_path, monkeypatch):
+    """Longer than a name may be, and with what no name has."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import os\nos.environ['SEED']\n")
+    assert run_order.named_in_code(["python", "-c", "print(1)\n" * 500, "a\0b"]) == set()
+    assert "SEED" in run_order.named_in_code(["python", "train.py"])
