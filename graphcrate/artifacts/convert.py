@@ -27,6 +27,7 @@ from graphcrate.host.parallel import parallel
 from graphcrate.model.command import command, for_shell, setting
 from graphcrate.model.errors import HostError, LayoutError, UsageError
 from graphcrate.model.platform import Platform
+from graphcrate.model.report import BuildReport
 from graphcrate.model.words import joined
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
@@ -105,8 +106,7 @@ class _Job(NamedTuple):
     @property
     def title(self) -> str:
         """Return the title under which the result names its source."""
-        tag = f":{self.layout.tag}" if self.layout.tag else ""
-        return f"{self.name}{tag}@{self.layout.digest}"
+        return _title(self.name, self.layout)
 
     @property
     def layers_size(self) -> int:
@@ -129,7 +129,7 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
     start = settings.now()
     check_options(request, _OPTIONS, request.to, request.to)
     layout, report = find_image(request.ref, request.images, request.platform)
-    name = report.name.rpartition("/")[2] or "image"
+    name = _short_name(report)
     target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"
     if not (folder := target.parent).is_dir():
         raise UsageError(
@@ -297,8 +297,17 @@ def _base_of(job: _Job) -> tuple[Layout, str]:
             f"{over} is that image itself",
             next_step=f"{command('image', report.name, with_='einops')}    makes one with more",
         )
-    name = report.name.rpartition("/")[2] or "image"
-    return layout, f"{name}:{layout.tag}@{layout.digest}" if layout.tag else f"{name}@{layout.digest}"
+    return layout, _title(_short_name(report), layout)
+
+
+def _short_name(report: BuildReport) -> str:
+    """Return an image's name without its registry and folders."""
+    return report.name.rpartition("/")[2] or "image"
+
+
+def _title(name: str, layout: Layout) -> str:
+    tag = f":{layout.tag}" if layout.tag else ""
+    return f"{name}{tag}@{layout.digest}"
 
 
 def _way(compression: Compression) -> str:

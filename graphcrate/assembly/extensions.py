@@ -61,15 +61,6 @@ def built(lock: Lock, ctx: Context) -> Collection[str]:
     return {sha256 for step in planning.compile_steps(lock) for sha256 in wheelhouse.cached(step, ctx.cache)}
 
 
-def by_key(step: CompileStep, ctx: Context) -> dict[str, Path]:
-    """The step's wheels that the cache has, by the key that they are compiled under."""
-    return {
-        shelf.wheel.name: wheel
-        for shelf in wheelhouse.shelves(step, ctx.cache).values()
-        if (wheel := shelf.made) is not None
-    }
-
-
 def time_lines(lock: Lock, ctx: Context) -> list[str]:
     """Return a plan's lines on compiling that is not cached: how long it takes, and which GPUs get no code."""
     from graphcrate.host.memory import free_memory
@@ -142,12 +133,9 @@ class Compiling:
         for step in self.plan.of(CompileStep):
             shelves = wheelhouse.shelves(step, self.ctx.cache)
             absent = {
-                shelf.wheel.name: package
-                for package in step.packages
-                if not (shelf := shelves[package.file.sha256]).made
+                shelf.wheel: package for package in step.packages if not (shelf := shelves[package.file.sha256]).made
             }
-            folders = {shelf.wheel.name: shelf.wheel for shelf in shelves.values()}
-            self.taken.compared |= self.shared.take(absent, folders.__getitem__).compared
+            self.taken.compared |= self.shared.take(absent).compared
 
     def prepare(self) -> None:
         """Make the base with a compiler, where something is to be compiled. What fails here fails again later."""
@@ -175,7 +163,7 @@ class Compiling:
                 except wheelhouse.CompileError as error:
                     raise explained(error.failure, job, self.beside, self.ctx) from error
                 if self.shared is not None:
-                    self.shared.compare(self.taken, by_key(step, self.ctx))
+                    self.shared.compare(self.taken, there.values())
             made |= there
         return made
 

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 from graphcrate.artifacts import names
-from graphcrate.assembly import extensions, locking, planned, proving, with_engine
+from graphcrate.assembly import locking, planned, proving, with_engine
 from graphcrate.assembly.job import BuildJob
 from graphcrate.assembly.making import LookUp
 from graphcrate.compat.facts.addresses import cuda_label
@@ -18,6 +18,7 @@ from graphcrate.engines.embedded import run as running
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import link, write_file
 from graphcrate.host.disk.os_errors import MachineError
+from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.shared import site_cache
 from graphcrate.model.errors import BuildError, GraphcrateError, HostError, NetworkError, UsageError
 from graphcrate.model.plan import CompileStep, Plan
@@ -202,7 +203,7 @@ def _finish(
             report = job.prover.prove(made, below, ctx)
         if job.shared is not None and report.passed:
             for step in made.plan.of(CompileStep):
-                job.shared.give(extensions.by_key(step, ctx))
+                job.shared.give(wheelhouse.cached(step, ctx.cache).values())
     except BaseException:
         with contextlib.suppress(HostError):  # what was here before may have had the name
             names.tidy(output / (job.typed.additions.name or job.choice.recipe.name))

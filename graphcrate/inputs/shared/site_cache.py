@@ -7,7 +7,7 @@ the build, with one line. One fault is an error: a wheel that was compiled here 
 import functools
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -60,20 +60,21 @@ class SiteCache:
     ctx: Context
     _failed: set[str] = field(default_factory=set)
 
-    def take(self, sources: Mapping[str, LockedPackage], shelf: Callable[[str], Path]) -> Taken:
-        """Bring wheels into the cache. `sources`: key → the source; `shelf`: the folder for the wheel of a key."""
+    def take(self, sources: Mapping[Path, LockedPackage]) -> Taken:
+        """Bring wheels into the cache. `sources`: the folder for a wheel, which its key names → the source."""
         taken = Taken()
         if self.trusted:
-            for key, package in sources.items():
-                self._take(key, package, shelf(key), taken)
+            for shelf, package in sources.items():
+                self._take(shelf, package, taken)
         if taken.names:
             self.ctx.progress.note(
                 f"from a shared cache, signed by a key that you trust: {', '.join(sorted(taken.names))}"
             )
         return taken
 
-    def compare(self, taken: Taken, made: Mapping[str, Path]) -> None:
-        """Compare wheels that were compiled here, by key, with entries. Raises IntegrityError for another one."""
+    def compare(self, taken: Taken, wheels: Iterable[Path]) -> None:
+        """Compare wheels that were compiled here with entries. Raises IntegrityError for another one."""
+        made = {wheel.parent.name: wheel for wheel in wheels}
         for key, (known, place) in taken.compared.items():
             if key not in made or (here := sha256_of(made[key])) == known.sha256:
                 continue
@@ -86,40 +87,39 @@ class SiteCache:
                 f"{known.tag} from {place.name}, and ask who has the key that signed it",
             )
 
-    def give(self, made: Mapping[str, Path]) -> None:
-        """Put wheels into the first place that takes them, where it lacks them. `made`: key → wheel."""
+    def give(self, wheels: Iterable[Path]) -> None:
+        """Put wheels of the cache into the first place that takes them, where it lacks them."""
         place = next((place for place in self.places if place.is_writable), None)
         if self.signer is None or place is None or place.name in self._failed:
             return
         given = []
-        for key, wheel in made.items():
-            entry_of = CacheEntry(
-                kind=COMPILED,
-                key=key,
-                name=wheel.name,
-                size=wheel.stat().st_size,
-                sha256=sha256_of(wheel),
-                maker=f"graphcrate {__version__} on {os.uname().nodename}",
-                made=settings.now_utc(),
-            )
-            own = [*self.trusted, self.signer.public_key()]
-
-            def put(made: CacheEntry = entry_of, wheel: Path = wheel, own: Sequence[keys.PublicKey] = own) -> bool:
-                there = place.read(made.tag)
-                if there is not None and isinstance(entry.opened(there, made.kind, made.key, own), CacheEntry):
-                    return False
-                assert self.signer is not None
-                place.write(made, entry.sealed(made, self.signer), wheel)
-                return True
-
-            answer = self._asked(place, "cannot be written", put)
+        for wheel in wheels:
+            answer = self._asked(place, "cannot be written", functools.partial(self._put, place, self.signer, wheel))
             if answer is None:
                 break
             given += [wheel.name] if answer else []
         if given:
             self.ctx.progress.note(f"to the shared cache {place.name}: {', '.join(given)}")
 
-    def _take(self, key: str, package: LockedPackage, shelf: Path, taken: Taken) -> None:
+    def _put(self, place: CachePlace, signer: keys.PrivateKey, wheel: Path) -> bool:
+        """Put a wheel into a place; False where an entry that counts is there."""
+        made = CacheEntry(
+            kind=COMPILED,
+            key=wheel.parent.name,
+            name=wheel.name,
+            size=wheel.stat().st_size,
+            sha256=sha256_of(wheel),
+            maker=f"graphcrate {__version__} on {os.uname().nodename}",
+            made=settings.now_utc(),
+        )
+        there, own = place.read(made.tag), [*self.trusted, signer.public_key()]
+        if there is not None and isinstance(entry.opened(there, made.kind, made.key, own), CacheEntry):
+            return False
+        place.write(made, entry.sealed(made, signer), wheel)
+        return True
+
+    def _take(self, shelf: Path, package: LockedPackage, taken: Taken) -> None:
+        key = shelf.name
         for place in self.places:
             data = self._asked(place, "cannot be read", functools.partial(_read, place, entry.tag(COMPILED, key)))
             if not data:

@@ -73,14 +73,14 @@ class User:
         return self.home / "cache" / "compiled" / key
 
     def take(self, **wanted):
-        self.taken = self.cache.take(wanted or {KEY: PACKAGE}, self.shelf)
+        self.taken = self.cache.take({self.shelf(key): package for key, package in (wanted or {KEY: PACKAGE}).items()})
         return sorted(path.name for path in self.home.glob("cache/compiled/*/*"))
 
     def make(self, content=CONTENT, key=KEY):
         """Compile it."""
         (folder := self.shelf(key)).mkdir(parents=True)
         (folder / WHEEL).write_bytes(content)
-        return {key: folder / WHEEL}
+        return [folder / WHEEL]
 
 
 @pytest.fixture
