@@ -35,11 +35,12 @@ def start() -> None:
         # a make that called us has flags and variables that are not for this one; stdout is for the result alone
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
         quiet = ["make", "--silent", "--no-print-directory", "-C", root, ".venv/ready-run"]
+        to_stderr = [(os.POSIX_SPAWN_DUP2, 2, 1)]
         try:
-            made = os.posix_spawnp("make", quiet, environment, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
-        except FileNotFoundError:
-            sys.stderr.write("build.py: make is not installed\nnext:  sudo apt-get install make\n")
-            sys.exit(7)
+            made = os.posix_spawnp("make", quiet, environment, file_actions=to_stderr)
+        except FileNotFoundError:  # make calls this
+            program = f"{root}/tools/prepare"
+            made = os.posix_spawn(program, [program, "run"], environment, file_actions=to_stderr)
         if os.waitpid(made, 0)[1]:
             sys.exit(7)
         # -E -s: what environment modules leave in PYTHONPATH is not for us

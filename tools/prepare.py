@@ -22,6 +22,9 @@ NETWORK, HASHES, HOST, DISK, BUILD = 5, 6, 7, 8, 9  #: exit codes, as in graphcr
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+WHEELS = (
+    ROOT / "tools" / "wheels"
+)  #: in a bundle (docs/publish.md): what the requirements pin, for a site without a network
 UNFINISHED = VENV / "unfinished"  #: exists while requirements are being installed
 #: in `.venv`: where the libraries of packages/ are, relative to itself, so that worktrees that share it find their own
 PACKAGES = "graphcrate-packages.pth"
@@ -48,7 +51,8 @@ CAUSES = {
         NETWORK,
         "the network or the index fails",
         "check the network and apt's sources; behind a mirror, a proxy or with certificates of your own, "
-        "set PIP_INDEX_URL, https_proxy, PIP_CERT",
+        "set PIP_INDEX_URL, https_proxy, PIP_CERT; without any network, bring a bundle: "
+        "docs/publish.md#to-a-site-without-a-network",
     ),
 }
 
@@ -114,7 +118,8 @@ def prepare_venv(kind: str) -> None:
         add_packages()
         stamp.touch()
         return
-    say(f"installing what {REQUIREMENTS[kind].name} pins into .venv (once, less than a minute on a usual connection)")
+    takes = "from tools/wheels" if WHEELS.is_dir() else "less than a minute on a usual connection"
+    say(f"installing what {REQUIREMENTS[kind].name} pins into .venv (once, {takes})")
     try:
         if fresh:
             shutil.rmtree(VENV, ignore_errors=True)
@@ -172,6 +177,8 @@ def installer() -> list[str]:
         return own
     if "--python " in quiet([sys.executable, "-m", "pip", "--help"]).stdout:  # pip 22.3 and newer
         return [sys.executable, "-m", "pip", "--python", str(PYTHON), "install"]
+    for wheel in WHEELS.glob("pip-*.whl"):  # a program too
+        return [str(PYTHON), str(wheel / "pip"), "install"]
     bundled = [str(PYTHON), "-m", "ensurepip"]  # Debian has it in a package of its own
     if not quiet(bundled).returncode:
         return own
@@ -193,11 +200,30 @@ def install(requirements: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in ("PIP_TARGET", "PIP_PREFIX")}
     environment.update(PIP_USER="0", PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
     pip = installer()
+    if WHEELS.is_dir():
+        install_carried(pip, requirements, environment)
+        return
     settings = uv_settings(quiet([*pip[:-1], "config", "list"], environment).stdout)
     if settings is None or not install_by_uv(pip, requirements, {**environment, **settings}):
         result = quiet([*pip, *EXACTLY, str(requirements)], environment)
         if result.returncode:
             raise failure("pip", result.stderr + result.stdout, "the same command")
+
+
+def install_carried(pip: Sequence[str], requirements: Path, environment: dict[str, str]) -> None:
+    """Install from the wheels that a bundle has. Raises StopError, for a Python that they are not for too."""
+    result = quiet([*pip, "--no-index", "--find-links", str(WHEELS), *EXACTLY, str(requirements)], environment)
+    if "No matching distribution" in result.stderr:
+        pythons = sorted(
+            {match[1] for path in WHEELS.iterdir() if (match := re.search(r"-cp3(\d+)-cp3", path.name))}, key=int
+        )
+        raise StopError(
+            HOST,
+            f"tools/wheels has nothing for Python 3.{sys.version_info[1]} on {os.uname().machine}",
+            f"PYTHON=/path/to/python3 with another one: 3.{', 3.'.join(pythons)}",
+        )
+    if result.returncode:
+        raise failure("pip", result.stderr + result.stdout, "the same command")
 
 
 def install_by_uv(pip: Sequence[str], requirements: Path, environment: dict[str, str]) -> bool:

@@ -28,6 +28,7 @@ class FileForm(StrEnum):
     SIF = "sif"
     SQSH = "sqsh"
     ARCHIVE = "oci-archive"
+    BUNDLE = "bundle"
 
 
 Image = Annotated[
@@ -59,7 +60,9 @@ Emulated = Annotated[
 As = Annotated[
     list[FileForm] | None,
     typer.Option(
-        "--as", help="In a folder: sif for Singularity, sqsh for enroot and pyxis, oci-archive for all; again for more."
+        "--as",
+        help="In a folder: sif for Singularity, sqsh for enroot and pyxis, oci-archive for all, bundle for a site "
+        "without a network; again for more.",
     ),
 ]
 PlanOnly = Annotated[

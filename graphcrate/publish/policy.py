@@ -35,8 +35,8 @@ from sifsquash.values import Compression
 
 _CPU = "cpu"
 _REBUILD = f"{IMAGE_AGAIN}    builds it again; what is unchanged comes from the cache"
-FileForm = Literal["sif", "sqsh", "oci-archive"]
-FILE_FORMS: tuple[FileForm, ...] = ("sif", "sqsh", "oci-archive")
+FileForm = Literal["sif", "sqsh", "oci-archive", "bundle"]
+FILE_FORMS: tuple[FileForm, ...] = ("sif", "sqsh", "oci-archive", "bundle")
 _Value = TypeVar("_Value")
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.commands import commands, parts
 from tests.conftest import ROOT
 from tests.engines.typist import MAKE, TRAINED, TRAINING, Typist, blocks, in_new_clone
-from tests.engines.workplace import PARTS
+from tests.engines.workplace import PARTS, call
 from tests.unit.house.test_commands import PAGES
 
 pytestmark = pytest.mark.slow
@@ -99,12 +99,16 @@ def test_images_page_commands_write_reports_and_compare(person, docker):
     assert "compared: paths" in user.type(of_file)  # what may differ, and why, is not the end of it
 
 
-def test_publish_page_archive_passes_its_checksum_offline(person):
+@pytest.mark.engine("user namespaces")
+def test_publish_page_bundle_runs_the_image_without_a_network(person, scratch):
     user = person()
-    ((publish,),) = blocks(PUBLISH, "To a site without a network")
+    ((publish,), (check, unpack, run)) = blocks(PUBLISH, "To a site without a network")
     (stick := user.folder / "stick").mkdir()
-    user.type(publish, ("/media/stick --as oci-archive", f"{stick} --as oci-archive --allow-cpu-only"))
-    user.type("sha256sum -c pyg-<tag>.oci.tar.sha256", ("sha256sum", "cd stick && sha256sum"))
+    user.type(publish, ("/media/stick --as bundle", f"{stick} --as bundle --compression zstd --allow-cpu-only"))
+    typed = "\n".join((check, unpack, "cp ../../train.py .", run)).replace("pyg", "torch").replace(*user.changes[-1])
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(scratch / "home")}
+    told = call("unshare", "-rn", "bash", "-euc", typed, environment=environment, folder=stick)
+    assert told.splitlines()[1:] == TRAINED.splitlines()
 
 
 def built_by(pages):

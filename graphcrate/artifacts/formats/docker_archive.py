@@ -30,9 +30,12 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     layers: tuple[str, ...]
 
 
-def write_oci(stream: IO[bytes], layout: Layout, created: int, advance: Advance) -> None:
-    """The layout as it is, in a tar. Raises LayoutError for a blob that is missing, cut off or altered."""
-    archive = _Archive(stream, layout, created, advance)
+def write_oci(stream: IO[bytes], layout: Layout, created: int, advance: Advance, below: str = "") -> None:
+    """The layout as it is, in a tar. Raises LayoutError for a blob that is missing, cut off or altered.
+
+    `below`: a folder of the tar, with a slash at its end.
+    """
+    archive = _Archive(stream, layout, created, advance, below)
     archive.blob(layout.descriptor)
     archive.blob(layout.manifest.config)
     for layer in layout.layers:
@@ -97,12 +100,12 @@ def write_docker(stream: IO[bytes], layout: Layout, name: str | None, created: i
 class _Archive:
     """A tar that is being written. `paths`: of the blobs in it, by digest; each goes in once."""
 
-    def __init__(self, stream: IO[bytes], layout: Layout, created: int, advance: Advance) -> None:
+    def __init__(self, stream: IO[bytes], layout: Layout, created: int, advance: Advance, below: str = "") -> None:
         check_presence(layout)
         self._stream, self._layout, self._created, self._advance = stream, layout, created, advance
-        self.paths: dict[str, str] = {}
+        self._below, self.paths = below, dict[str, str]()
         for folder in ("blobs", "blobs/sha256"):
-            stream.write(header(folder, EntryType.FOLDER, mode=0o755, mtime=created))
+            stream.write(header(f"{below}{folder}", EntryType.FOLDER, mode=0o755, mtime=created))
 
     def document(self, path: str, value: object) -> None:
         data = msgspec.json.encode(value) + b"\n"
@@ -131,7 +134,7 @@ class _Archive:
         self._file(path, size, pieces)
 
     def _file(self, path: str, size: int, pieces: Iterable[bytes]) -> None:
-        self._stream.write(header(path, EntryType.FILE, mode=0o644, mtime=self._created, size=size))
+        self._stream.write(header(f"{self._below}{path}", EntryType.FILE, mode=0o644, mtime=self._created, size=size))
         self._stream.writelines(pieces)
         self._stream.write(padding(size))
 

@@ -9,7 +9,7 @@ import msgspec
 
 from graphcrate.artifacts import convert
 from graphcrate.host.context import Context
-from graphcrate.publish.policy import FileForm, ImageEvidence, PublishRequest
+from graphcrate.publish.policy import ImageEvidence, PublishRequest
 
 #: annotation of what went out without a pass on a GPU; the statement about its suites has a field for it
 CPU_ONLY = "graphcrate.cpu-only"
@@ -76,7 +76,9 @@ class Destination(ABC):
         """Deliver an image that may go out. Raises what converting, writing or sending raises."""
 
 
-def converted(image: ImageEvidence, request: PublishRequest, form: FileForm, ctx: Context) -> convert.Converted:
+def converted(
+    image: ImageEvidence, request: PublishRequest, form: convert.ResultForm, ctx: Context
+) -> convert.Converted:
     """Return the image in a runtime's own form, beside its layout; made where it is not there yet."""
     is_squashed = form != "oci-archive" or request.forms == (form,)  # alone, it refuses the options
     order = convert.ConvertRequest(

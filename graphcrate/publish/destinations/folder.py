@@ -24,11 +24,13 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk import os_errors
 from graphcrate.host.disk.atomic import check_link, check_writable, claim
 from graphcrate.host.disk.cache import require_room
+from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.progress import Progress
 from graphcrate.model.command import CHECKOUT_PROGRAM, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.report import BuildReport
 from graphcrate.publish import attestations
+from graphcrate.publish.destinations import bundle
 from graphcrate.publish.destinations.destination import Destination, Published, converted
 from graphcrate.publish.destinations.parse import folder_path
 from graphcrate.publish.policy import FILE_FORMS, FileForm, ImageEvidence, PublishRequest
@@ -160,6 +162,22 @@ def _link(latest: Path, target: Path) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def _made(image: ImageEvidence, request: PublishRequest, form: FileForm, ctx: Context) -> Iterator[tuple[Path, str]]:
+    """Make a file and its hash. A bundle is here while it is copied, the others stay beside the image."""
+    if form != "bundle":
+        made = converted(image, request, form, ctx)
+        yield Path(made.path), made.sha256
+        return
+    sif = converted(image, request, "sif", ctx)
+    path = image.layout.path.parent / f"{image.report.name}{bundle.SUFFIX}"
+    try:
+        bundle.write(path, image, Path(sif.path), ctx)
+        yield path, sha256_of(path)
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def _taken(target: Path) -> UsageError:
     return UsageError(
         f"{target} is there already, and it is another file",
@@ -176,7 +194,7 @@ class SharedFolder(Destination):
 
     title: ClassVar[str] = "a folder"
     forms: ClassVar[str] = (
-        "    /shared/images, ./images          a folder for .sif, .sqsh and .oci.tar (file:PATH for any other name)"
+        "    /shared/images, ./images          a folder for .sif, .sqsh, .tar (file:PATH for any other name)"
     )
     options: ClassVar[frozenset[str]] = frozenset({"--as", "--kernel", "--compression", "--replace"})
 
@@ -197,16 +215,18 @@ class SharedFolder(Destination):
 
     def publish(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> Published:
         """Write each form as a file, then the build's report and the statements beside them."""
+        if "bundle" in request.forms:
+            bundle.require_program(ctx)
         report, written, lines = image.report, [], {}
         for form in request.forms or FILE_FORMS[:1]:
-            made, suffix = converted(image, request, form, ctx), convert.SUFFIXES[form]
+            suffix = bundle.SUFFIX if form == "bundle" else convert.SUFFIXES[form]
             target = self.path / f"{report.name}-{report.tag}{suffix}"
             latest = self.path / f"{report.name}{image.layout.platform.suffix}{suffix}"  # a file is for one platform
-            source = Path(made.path)
-            linked = publish(source, made.sha256, target, latest, progress=ctx.progress, replace=request.replace)
+            with _made(image, request, form, ctx) as (source, sha256):
+                linked = publish(source, sha256, target, latest, progress=ctx.progress, replace=request.replace)
             runtime, line = self._line(form, target, latest if linked else target, report)
             lines[runtime] = line
-            written.append((target, made.sha256))
+            written.append((target, sha256))
         for name, data in attestations.files(image, ctx).items():
             write(self._proofs(report) / name, data)
         target, sha256 = written[0]
@@ -224,6 +244,9 @@ class SharedFolder(Destination):
             return "singularity", f"singularity run{nv} {path} python {EXAMPLES}/torch_check.py"
         if form == "sqsh":
             return "srun", f"srun --container-image={path.absolute()} python {EXAMPLES}/torch_check.py"
+        if form == "bundle":
+            there = command("run", f"{report.name}:{report.tag}", "--", "python", "…").by(CHECKOUT_PROGRAM)
+            return "elsewhere", f"tar -xf {shlex.quote(str(target))} && cd {bundle.FOLDER} && {there}"
         there = f"dist/{report.name}/{report.tag}"
         unpack = f"mkdir -p {there}/oci && tar -xf {shlex.quote(str(target))} -C {there}/oci"
         copy = f"cp {shlex.quote(str(self._proofs(report) / 'report.json'))} {there}"

@@ -2,8 +2,10 @@
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import errno
 import os
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.model.errors import DiskFullError, HostError, UsageError
+from graphcrate.host import process
+from graphcrate.host.process import Completed
+from graphcrate.model.errors import DiskFullError, HostError, NetworkError, UsageError
 from graphcrate.oci import reference
 from graphcrate.publish import publication
+from graphcrate.publish.destinations import bundle
 from graphcrate.publish.destinations import folder as destination
 from graphcrate.publish.destinations.destination import Destination, Published
 from graphcrate.publish.destinations.folder import SharedFolder
@@ -24,8 +29,9 @@ from graphcrate.publish.destinations.parse import vpc_reference
 from graphcrate.publish.destinations.registry import Registry
 from graphcrate.publish.policy import PublishRequest
 from graphcrate.publish.publication import DESTINATIONS, OPTIONS, parse_destination
+from tests import ROOT
 from tests.made import refused
-from tests.unit import tars
+from tests.unit import small_layouts, tars
 
 HOME = {"HOME": "/home/me"}
 ACR = "registry.cn-hangzhou.aliyuncs.com"
@@ -329,3 +335,76 @@ def test_concurrent_publishers_leave_the_first_file_with_its_checksum(put, folde
     data = (folder / "pyg-1.sif").read_bytes()
     assert done == {None, data}
     assert holds(folder, {"1": data}, "1")
+
+
+# A bundle: an image with the program that runs it
+
+
+PINNED = """\
+# by uv
+annotated==1.0 \\
+    --hash=sha256:aa \\
+    --hash=sha256:bb
+    # via typer
+colorama==0.4 ; sys_platform == 'win32' \\
+    --hash=sha256:cc
+typing==4 ; python_full_version < '3.13' \\
+    --hash=sha256:dd
+"""
+
+
+@pytest.mark.parametrize(("python", "more"), [("3.12", ["typing==4 --hash=sha256:dd"]), ("3.13", [])])
+def test_bundle_wants_the_packages_of_a_linux_with_that_python(python, more):
+    wanted = bundle.for_python(PINNED, python, "x86_64")
+    assert list(wanted) == ["annotated==1.0 --hash=sha256:aa --hash=sha256:bb", *more]
+
+
+def test_bundle_of_an_installed_package_is_refused():
+    with refused(UsageError, "an installed package has none", "--as oci-archive"):
+        bundle.require_program(SimpleNamespace(is_checkout=False))
+
+
+def test_bundle_has_all_that_a_clone_runs_on_and_nothing_that_lies_about():
+    ours = bundle._program(ROOT)
+    assert {"build.py", "Makefile", "tools/prepare", "graphcrate/cli/start.py", "recipes/pyg.toml"} <= ours.keys()
+    assert {name for name in ours if "__pycache__" in name or name.startswith((".", "tests", "dist"))} == set()
+
+
+@pytest.fixture
+def bundled(tmp_path, monkeypatch, ctx):
+    """A function that bundles a small image with a small program; `pip` answers with this code."""
+
+    def run(code=0):
+        def pip(argv, **options):
+            folder = next(word for word in argv if word.startswith("--dest=")).removeprefix("--dest=")
+            (Path(folder) / "a-1.whl").touch()
+            return Completed(code, ("ERROR: no answer",) if code else ())
+
+        monkeypatch.setattr(process, "run", pip)
+        (root := tmp_path / "root").mkdir()
+        (root / "requirements.txt").write_text(PINNED)
+        (root / "build.py").write_bytes(b"run")
+        (root / "build.py").chmod(0o755)
+        layout = small_layouts.layout(tmp_path / "image", [tars.file("a")])
+        (tmp_path / "image" / "report.json").write_text("{}")
+        (tmp_path / "image" / "pyg.sif").write_bytes(b"sif")
+        image = SimpleNamespace(layout=layout, report=SimpleNamespace(name="pyg", tag="1"))
+        bundle.write(tmp_path / "b.tar", image, tmp_path / "image" / "pyg.sif", dataclasses.replace(ctx, root=root))
+
+    return run
+
+
+def test_bundle_has_program_wheels_image_and_sif(bundled, tmp_path):
+    bundled()
+    with tarfile.open(tmp_path / "b.tar") as archive:
+        modes = {member.name.removeprefix("graphcrate/"): member.mode for member in archive if member.isfile()}
+    assert modes["build.py"] == 0o755
+    assert {"tools/wheels/a-1.whl", "dist/pyg/1/report.json", "dist/pyg/1/pyg.sif", "dist/pyg/1/oci/index.json"} <= (
+        modes.keys()
+    )
+
+
+def test_bundle_whose_packages_are_not_fetched_is_a_network_error_and_no_file(bundled, tmp_path):
+    with refused(NetworkError, "for Python 3.11", "PIP_INDEX_URL"):
+        bundled(1)
+    assert not (tmp_path / "b.tar").exists()

@@ -260,7 +260,7 @@ def on_cpu(folder, monkeypatch):
 
 
 def test_publish_to_a_folder_writes_images_and_proofs(folder, on_cpu, publish, tmp_path):
-    wanted = {"forms": policy.FILE_FORMS, "compression": Compression.GZIP, "kernel": "3.10"}
+    wanted = {"forms": ("sif", "sqsh", "oci-archive"), "compression": Compression.GZIP, "kernel": "3.10"}
     published = publish(tmp_path / "shared", allow_cpu_only=True, **wanted)
     told = [(order.to, order.compression, order.kernel) for order in on_cpu]
     assert told == [("sif", "gzip", "3.10"), ("sqsh", "gzip", "3.10"), ("oci-archive", None, None)]

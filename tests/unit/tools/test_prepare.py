@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tools import prepare
 
 
@@ -79,3 +80,43 @@ def test_failed_uv_falls_back_to_pip_with_a_note(monkeypatch, tmp_path):
     with pytest.raises(prepare.StopError, match="the network or the index fails"):
         prepare.install(requirements)
     assert [command[0].rpartition("/")[2] for command in ran] == ["pip", "pip", "uv", "pip"]
+
+
+@pytest.fixture
+def carried(monkeypatch, tmp_path):
+    """The wheels of a bundle; what pip is called with, and what it answers."""
+    for name in ("pip-1-py3-none-any.whl", "cffi-2-cp311-cp311-x.whl", "cffi-2-cp312-cp312-x.whl"):
+        (tmp_path / name).touch()
+    ran, answers = [], {"code": 0, "stderr": ""}
+
+    def quiet(command, environment=None):
+        ran.append(command)
+        code = answers["code"] if "install" in command else 1
+        return subprocess.CompletedProcess(command, code, "", answers["stderr"])
+
+    monkeypatch.setattr(prepare, "WHEELS", tmp_path)
+    monkeypatch.setattr(prepare, "quiet", quiet)
+    return ran, answers
+
+
+def test_wheels_of_a_bundle_are_installed_by_their_own_pip_without_an_index(carried, tmp_path):
+    ran, _ = carried
+    prepare.install(tmp_path / "requirements.txt")
+    assert ran[-1][1:] == [
+        str(tmp_path / "pip-1-py3-none-any.whl" / "pip"),
+        *("install", "--no-index", "--find-links", str(tmp_path)),
+        *("--quiet", "--no-deps", "--require-hashes", "--requirement", str(tmp_path / "requirements.txt")),
+    ]
+
+
+def test_wheels_of_a_bundle_for_other_pythons_name_those(carried, tmp_path):
+    carried[1].update(code=1, stderr="ERROR: No matching distribution found for cffi==2")
+    with pytest.raises(prepare.StopError, match="tools/wheels has nothing for Python") as stop:
+        prepare.install(tmp_path / "requirements.txt")
+    assert (stop.value.code, "3.11, 3.12" in stop.value.following) == (prepare.HOST, True)
+
+
+def test_failed_network_names_the_page_for_sites_without_one():
+    stop = prepare.failure("pip", "ERROR: No matching distribution found for rich==1", "make")
+    assert "docs/publish.md#to-a-site-without-a-network" in stop.following
+    assert "\n## To a site without a network\n" in (ROOT / "docs/publish.md").read_text(encoding="utf-8")
