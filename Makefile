@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" TRUST_PATHS=yes REQUIREMENTS=file RECIPE=mine.toml FROM=Dockerfile ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL CACHE=registry|folder|URL CACHE_TRUST=cosign.pub CACHE_KEY=cosign.key CACHE_CHECK=20 FLAVOUR=devel|jupyter SLIM=yes|all PACK=gzip|zstd|5.14 LOCKED=yes WITHOUT_SECURITY=yes PLAN=yes KEEP_GOING=yes QUIET=yes VERBOSE=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd OVER=pyg.sif TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes SUITE=scatter,pyg UPSTREAM=folder ALL=yes
+# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" TRUST_PATHS=yes REQUIREMENTS=file RECIPE=mine.toml FROM=Dockerfile ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL CACHE=registry|folder|URL CACHE_TRUST=cosign.pub CACHE_KEY=cosign.key CACHE_CHECK=20 FLAVOUR=devel|jupyter SLIM=yes|all PACK=gzip|zstd|5.14 LOCKED=yes WITHOUT_SECURITY=yes PLAN=yes KEEP_GOING=yes QUIET=yes VERBOSE=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd OVER=pyg.sif TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes ON=slurm PARTITION=cpu TIME=08:00:00 ACCOUNT=team CPUS=32 SUITE=scatter,pyg UPSTREAM=folder ALL=yes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -61,18 +61,21 @@ quiet = $(if $(filter-out no,$(QUIET)),--quiet)
 unfixed = $(if $(filter-out no,$(WITHOUT_SECURITY)),--without-security)
 verbose = $(if $(filter-out no,$(VERBOSE)),--verbose)
 building = $(locked) $(unfixed) $(if $(filter-out no,$(KEEP_GOING)),--keep-going) $(quiet) $(verbose)
+# Of the command line alone: an environment may have a TIME or a PARTITION.
+typed = $(if $(filter command,$(origin $(2))),$(call option,$(1),$($(2))))
+node = $(call typed,on,ON) $(call typed,partition,PARTITION) $(call typed,time,TIME) $(call typed,account,ACCOUNT) $(call typed,cpus,CPUS)
 sending = $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only) $(if $(ALLOW_EMULATED),--allow-emulated)
 machine = $(call option,gpu,$(GPU)) $(call option,driver,$(DRIVER)) $(call option,target,$(TARGET))
 
 # the image that other forms are made of
-stack = $(graphcrate) image $(request) $(shared) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(building) --engine embedded
+stack = $(graphcrate) image $(request) $(shared) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(building) $(node) --engine embedded
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\): .*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 	@sed -n 's/^# Settings: /  settings:     /p' Makefile
 
 image: .venv/ready-run ## build an image and prove it by a training run: make image CUDA=11.8, make image FROM=Dockerfile
-	@$(adopting)$(graphcrate) image $(requested) $(shared) $(own) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(call option,pack,$(PACK)) $(building) $(plan)
+	@$(adopting)$(graphcrate) image $(requested) $(shared) $(own) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(call option,pack,$(PACK)) $(building) $(node) $(plan)
 
 images: .venv/ready-run ## build, check and test the image of every committed lock; goes on where it stopped: make images DISK=60GB
 	@$(if $(plan),$(error PLAN is for one image: make image CUDA=11.8 PLAN=yes))$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(platform) $(call option,disk,$(DISK)) $(if $(AGAIN),--again) $(quiet)
@@ -85,7 +88,7 @@ sources: .venv/ready-run ## compile the packages of docs/sources.md twice each, 
 
 sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=5.14; OVER=pyg.sif: what it has over that one
 	@$(if $(plan),$(stack) --plan,image=$$($(stack) $(call option,pack,$(or $(COMPRESSION),$(KERNEL),gzip))) && \
-	$(graphcrate) convert "$$image" $(if $(OVER),--to delta,--to sif) $(call option,over,$(OVER)) --force --link '$(or $(notdir $(basename $(RECIPE))),$(STACK))$(if $(OVER),.delta.sqsh,.sif)' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION)) $(quiet))
+	$(graphcrate) convert "$$image" $(if $(OVER),--to delta,--to sif) $(call option,over,$(OVER)) --force --link '$(or $(notdir $(basename $(RECIPE))),$(STACK))$(if $(OVER),.delta.sqsh,.sif)' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION)) $(node) $(quiet))
 
 publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key
 	@$(graphcrate) publish '$(or $(RECIPE),$(STACK))' $(call option,cuda,$(CUDA)) $(platform) $(trusted) --plan $(sending)

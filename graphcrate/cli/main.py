@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import adopt, cache, check, options, project, publish, run, test
+from graphcrate.cli import adopt, cache, check, node, options, project, publish, run, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
 from graphcrate.host import defects, streams
@@ -132,7 +132,7 @@ def program(
     """Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root."""
 
 
-@app.command()
+@app.command(cls=node.NodeCommand)
 def image(
     name: Name,
     cuda: options.Cuda = None,
@@ -390,7 +390,7 @@ def draw(
     sys.stdout.write(f"{target}\n")
 
 
-@app.command()
+@app.command(cls=node.NodeCommand)
 def convert(
     ref: Ref,
     to: Annotated[

@@ -18,14 +18,14 @@ import msgspec
 from graphcrate.compat.facts import slurm_ends
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.context import Context
-from graphcrate.host.disk.atomic import write_file
+from graphcrate.host.disk.atomic import writing
 from graphcrate.host.process import Completed
 from graphcrate.model import codec
 from graphcrate.model.command import for_shell
 from graphcrate.model.errors import UNREADABLE, BuildError, HostError, UsageError
 from graphcrate.model.runtime import BY_ENROOT
 from graphcrate.model.suite import SUITES
-from graphcrate.model.trial import Resources, Returned, TrialOrder
+from graphcrate.model.trial import CommandOrder, JobOrder, Resources, Returned
 from graphcrate.render import slurm_batch
 from graphcrate.smoke.own import programs
 from graphcrate.smoke.suites import SECONDS_TO_SAY_SO
@@ -45,7 +45,7 @@ _CHOICES = (
 )
 FOLDER = "slurm"  #: below the output folder: the jobs' orders, results and logs
 NODE_PROGRAM = "graphcrate.engines.slurm_node"
-JOB_NAME = "graphcrate-test"
+JOB_NAME, COMMANDS_NAME = "graphcrate-test", "graphcrate-build"
 SECONDS = 120  #: limit of a command that asks something; a busy controller is slow
 SECONDS_TO_OPEN = 600  #: for what comes before the suites: an import from a registry, a slow file system
 #: what squeue and sacct are asked for, between bars: their default output changes with versions and sites
@@ -64,7 +64,7 @@ ENDED = frozenset(
 TAKEN_AWAY = ENDED - {"COMPLETED", "FAILED", "OUT_OF_MEMORY"}
 #: reasons to wait for ever: what was asked for does not exist or is not allowed
 HOPELESS = re.compile(
-    r"BadConstraints|InvalidAccount|InvalidQOS|PartitionNodeLimit|PartitionTimeLimit|AccountNotAllowed|QOSNotAllowed|"
+    r"BadConstraints|InvalidAccount|InvalidQOS|PartitionConfig|PartitionNodeLimit|PartitionTimeLimit|AccountNotAllowed|QOSNotAllowed|"
     r"(Assoc|QOS)Max\w+PerJob\w*|JobHeldAdmin|DependencyNeverSatisfied"
 )
 #: squeue's error about a job that the controller has forgotten, where it is the only one asked for
@@ -107,6 +107,13 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
     def partitions(self) -> list[str]:
         """List the partitions that this user can see. Raises HostError when the controller does not answer."""
         return sorted({*self._ask("sinfo", "--noheader", "--format=%R").split()})
+
+    def cores(self, partition: str) -> int:
+        """Return the cores of a partition's smallest node, of the default one where none is named; 0 if unknown."""
+        where = [f"--partition={partition}"] if partition else []
+        lines = [line.split() for line in self._try("sinfo", "--noheader", "--format=%P %c", *where).splitlines()]
+        counts = [re.match(r"\d+", line[1]) for line in lines if len(line) > 1 and (partition or line[0].endswith("*"))]
+        return min((int(each[0]) for each in counts if each), default=0)
 
     def has_pyxis(self) -> bool:
         """Tell whether srun starts containers here."""
@@ -154,16 +161,16 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
             return ""
 
 
-def find(environment: Mapping[str, str]) -> Slurm:
-    """Find the Slurm of this machine. Raises HostError where there is none."""
+def find(environment: Mapping[str, str], elsewhere: str = ELSEWHERE) -> Slurm:
+    """Find the Slurm of this machine. Raises HostError where there is none, with what to do `elsewhere`."""
     variables = settings.select_for_child(environment, VARIABLES)
     if process.find("sbatch") is None:
         cause = "sbatch is neither in PATH nor in the system's folders."
-        raise HostError("Slurm is not installed here", cause=cause, next_step=ELSEWHERE)
+        raise HostError("Slurm is not installed here", cause=cause, next_step=elsewhere)
     done = process.run(arguments.line("sbatch", "--version"), environment=variables, timeout=SECONDS)
     if done.returncode:
         raise HostError(
-            "Slurm does not work here", cause=" ".join(done.lines[-3:]), next_step=f"sbatch --version    ({ELSEWHERE})"
+            "Slurm does not work here", cause=" ".join(done.lines[-3:]), next_step=f"sbatch --version    ({elsewhere})"
         )
     return Slurm(version=done.lines[-1].removeprefix("slurm-wlm ").removeprefix("slurm "), environment=variables)
 
@@ -176,14 +183,16 @@ class Scheduler:
     folder: Path
     environment: Mapping[str, str]  #: of this process; jobs inherit it
     _offsets: dict[str, int] = field(default_factory=dict)
+    _orders: dict[str, Path] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder = self.folder.absolute()
 
-    def submit(self, order: TrialOrder, resources: Resources) -> str:
+    def submit(self, order: JobOrder, resources: Resources) -> str:
         """Submit a job and return its id. Raises HostError when Slurm refuses."""
         file = self.folder / f"order-{uuid.uuid4().hex[:12]}.json"
-        write_file(file, msgspec.json.encode(order))
+        with writing(file, mode=0o600) as part:  # a word of a command may have a password
+            part.write_bytes(msgspec.json.encode(order))
         options = {**parameters(order, resources), "output": str(self.folder).replace("%", "%%") + "/%j.out"}
         # --no-requeue: a job whose node died would only look as if it waited, with no word of the node
         attached = [f"--{name}={value}" for name, value in options.items()]
@@ -193,7 +202,7 @@ class Scheduler:
             root=Path(__file__).resolve().parents[2],
             python=sys.executable,
             module=NODE_PROGRAM,
-            has_container=order.artifact.engine in BY_ENROOT,
+            has_container=not isinstance(order, CommandOrder) and order.artifact.engine in BY_ENROOT,
         )
         environment = submit_environment(self.environment)
         try:
@@ -205,7 +214,15 @@ class Scheduler:
                 f"Slurm refuses the job: {last_error(complaints or [failed])}",
                 next_step="sinfo    shows partitions and their nodes; see also --account, --gres, --time",
             ) from error
-        return answer.strip().splitlines()[-1].partition(";")[0]  # a federation adds the cluster
+        job = answer.strip().splitlines()[-1].partition(";")[0]  # a federation adds the cluster
+        self._orders[job] = file
+        return job
+
+    def cancel(self, jobs: Sequence[str]) -> None:
+        """Cancel jobs, and remove orders that no node will take."""
+        self.slurm.cancel(jobs)
+        for job in jobs:
+            self._orders[job].unlink(missing_ok=True)
 
     def log(self, job: str) -> Path:
         """Return the file of all that the job prints."""
@@ -251,9 +268,9 @@ class Scheduler:
         return returned
 
 
-def connect(ctx: Context, output: Path, partitions: Sequence[str]) -> Scheduler:
+def connect(ctx: Context, output: Path, partitions: Sequence[str], elsewhere: str = ELSEWHERE) -> Scheduler:
     """Find this machine's Slurm, with jobs' files below `output`. Raises HostError, UsageError for a partition."""
-    slurm = find(ctx.environment)
+    slurm = find(ctx.environment, elsewhere)
     known = slurm.partitions()
     if unknown := [name for name in partitions if name not in known]:
         raise UsageError(
@@ -263,20 +280,26 @@ def connect(ctx: Context, output: Path, partitions: Sequence[str]) -> Scheduler:
     return Scheduler(slurm, output / FOLDER, ctx.environment)
 
 
-def parameters(order: TrialOrder, resources: Resources) -> dict[str, str]:
-    """Return sbatch's long options for an order. The default time limit is what its suites may take."""
-    suites = [SUITES[name] for name in order.suites]
-    limit = sum(max(suite.cpu_limit, suite.cuda_limit) + SECONDS_TO_SAY_SO for suite in suites)
-    limit += sum(program.limit for program in programs(order.own))
-    time = resources.time or str(math.ceil((limit + SECONDS_TO_OPEN + slurm_batch.SECONDS_TO_LEAVE) / 60))
+def parameters(order: JobOrder, resources: Resources) -> dict[str, str]:
+    """Return sbatch's long options for an order.
+
+    The default time limit is what its suites may take; for a command it is the site's.
+    """
+    name, nodes, time = COMMANDS_NAME, 1, resources.time
+    if not isinstance(order, CommandOrder):
+        suites = [SUITES[name] for name in order.suites]
+        limit = sum(max(suite.cpu_limit, suite.cuda_limit) + SECONDS_TO_SAY_SO for suite in suites)
+        limit += sum(program.limit for program in programs(order.own))
+        time = time or str(math.ceil((limit + SECONDS_TO_OPEN + slurm_batch.SECONDS_TO_LEAVE) / 60))
+        name, nodes = JOB_NAME, order.nodes
     options = {
-        "job-name": JOB_NAME,
+        "job-name": name,
         "partition": resources.partition,
         "time": time,
         "signal": slurm_batch.warning(time),
-        "nodes": str(order.nodes),
-        "ntasks": str(order.nodes),
-        "ntasks-per-node": "1" if order.nodes > 1 else "",
+        "nodes": str(nodes),
+        "ntasks": str(nodes),
+        "ntasks-per-node": "1" if nodes > 1 else "",
         "gres": resources.gres,
         "account": resources.account,
         "qos": resources.qos,

@@ -7,34 +7,38 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.engines import run_suites
-from graphcrate.host import process, streams
+from graphcrate.host import arguments, process, settings, streams
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
 from graphcrate.model import codec
 from graphcrate.model.errors import GraphcrateError
-from graphcrate.model.trial import Returned, TrialOrder
+from graphcrate.model.trial import CommandOrder, JobOrder, Returned
 
 INTERRUPTED = 130
 
 
-TIME_IS_UP = "the job's time limit came before they had ended; --time gives it more"
+TIME_IS_UP = "the job's time limit came before the end; --time gives it more"
+#: runs its words with stdout in the file that is the first of them
+_INTO_FILE = 'printed=$1; shift; exec "$@" > "$printed"'
 
 
 def main(order: Path, result: Path) -> int:
-    """Run the suites of an order, their lines on stdout; write the result whole or not at all, remove the order.
+    """Carry out an order, its lines on stdout; write the result whole or not at all, remove the order.
 
     Return the exit code. A job that is cancelled leaves no result: Slurm says what became of it.
     """
     streams.prepare()
     came = process.interrupt_once()  # scancel and the time limit: end what runs, and leave no container
     try:
-        trial = codec.decode(order.read_bytes(), TrialOrder)
-        report = run_suites.run_suites(trial, Context.here(), say=lambda line: print(line, flush=True))
-        returned = Returned(suites=report.suites)
+        asked: JobOrder = codec.decode(order.read_bytes(), JobOrder)  # type: ignore[arg-type]
+        if isinstance(asked, CommandOrder):
+            returned = Returned(exit_code=_run(asked))
+        else:
+            returned = Returned(suites=run_suites.run_suites(asked, Context.here(), say=_say).suites)
     except GraphcrateError as error:
         returned = Returned(error=str(error))
     except KeyboardInterrupt:
-        print("ended by Slurm: what ran is ended; what became of a container is said above", flush=True)
+        _say("ended by Slurm: what ran is ended; what became of a container is said above")
         if "SIGUSR1" not in came:
             order.unlink(missing_ok=True)
             return INTERRUPTED
@@ -45,6 +49,18 @@ def main(order: Path, result: Path) -> int:
     write_file(result, msgspec.json.encode(returned))
     order.unlink(missing_ok=True)
     return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _run(order: CommandOrder) -> int:
+    """Run a command of ours as a program of its own, with all that the job's environment says; its exit code."""
+    program = (order.program,) if order.program else ("-m", "graphcrate")
+    python = (sys.executable, "-sP", *program, *order.words)
+    command = arguments.line("sh", "-c", _INTO_FILE, "sh", order.printed, *python)
+    return process.run(command, environment=settings.environment(), cwd=Path(order.folder), on_line=_say).returncode
 
 
 if __name__ == "__main__":

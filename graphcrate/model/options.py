@@ -55,6 +55,7 @@ ROWS = (
     BuildOption("rerun", "suites.rerun", ("image",)),
     BuildOption("keep-going", "suites.keep_going", ("image",), _BUILT),
     BuildOption("device", "suites.device", ("image",)),
+    *(BuildOption(name, "", ("image",), _BUILT) for name in ("on", "partition", "time", "account", "cpus")),
     BuildOption("quiet", "", ("image",), _BUILT),
     BuildOption("verbose", make=_BUILT),
     BuildOption("plan", make=_BUILT),

@@ -1,4 +1,7 @@
-"""Tests of images: suites run by some runner, here or as jobs of Slurm, one by one or as a matrix."""
+"""Tests of images: suites run by some runner, here or as jobs of Slurm, one by one or as a matrix.
+
+A job of Slurm may have a command of ours as its order, too.
+"""
 
 from enum import StrEnum
 from typing import Literal
@@ -25,7 +28,7 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
     """A job's request to Slurm, as sbatch's options; empty: the site's default."""
 
-    partition: str
+    partition: str = ""
     gres: str = ""  #: "gpu:1"
     time: str = ""  #: "30", "01:00:00"; empty: the sum of the suites' limits
     account: str = ""
@@ -33,7 +36,16 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 0  #: of the task; 0: the site's default
 
 
-class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
+class CommandOrder(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
+    """A command of ours for a job, in its absolute `folder`; its stdout goes to the file `printed`."""
+
+    words: tuple[str, ...]  #: after the program's name
+    program: str = ""  #: as it was typed, where it was: what is printed has it
+    folder: str
+    printed: str
+
+
+class TrialOrder(msgspec.Struct, frozen=True, kw_only=True, tag="suites"):
     """Suites to run in an image, here or by a job on its node. Paths are absolute: nodes have the same folders."""
 
     reference: str = ""  #: as given on the command line
@@ -52,11 +64,15 @@ class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
     platform: str = DEFAULT.name  #: that the image's programs run on
 
 
+JobOrder = TrialOrder | CommandOrder
+
+
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a job: a report for each suite, or the error that stopped it."""
+    """The result of a job: a report for each suite, a command's exit code, or the error that stopped it."""
 
     suites: tuple[SmokeReport, ...] = ()
     error: str = ""
+    exit_code: int = 0
 
 
 class State(StrEnum):
@@ -75,10 +91,10 @@ class State(StrEnum):
         return self in (State.QUEUED, State.RUNNING)
 
 
-class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
-    """One image on one partition."""
+class JobCell(msgspec.Struct, frozen=True, kw_only=True):
+    """An order with the job that carries it out."""
 
-    order: TrialOrder
+    order: JobOrder
     resources: Resources
     state: State = State.NEW
     job: str = ""
@@ -87,6 +103,13 @@ class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
     submitted: float = 0.0  #: Unix seconds
     gone: float = 0.0  #: when Slurm first called it ended or unknown while there was no report
     suites: tuple[SmokeReport, ...] = ()
+    exit_code: int = 0  #: of a command
+
+
+class MatrixCell(JobCell, frozen=True, kw_only=True):
+    """One image on one partition."""
+
+    order: TrialOrder
 
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):

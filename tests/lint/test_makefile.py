@@ -33,7 +33,7 @@ def make(*words):
         ("CUDDA=12.1", "CUDDA is not a setting; the nearest is CUDA."),
         ("cuda=12.1", "cuda is not a setting; the nearest is CUDA."),
         ("FLAVOR=devel", "FLAVOR is not a setting; the nearest is FLAVOUR."),
-        ("ZZZ=1", "ZZZ is not a setting. There are AGAIN ALL ALLOW_CPU_ONLY"),
+        ("ZZZ=1", "ZZZ is not a setting. There are ACCOUNT AGAIN ALL ALLOW_CPU_ONLY"),
     ],
 )
 def test_a_misspelt_setting_is_refused(word, what):

@@ -6,6 +6,7 @@ and submits the rest.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -18,7 +19,16 @@ from graphcrate.host.disk.cache import kept
 from graphcrate.model.command import for_shell
 from graphcrate.model.errors import HostError, SmokeError
 from graphcrate.model.suite import SUITES
-from graphcrate.model.trial import MatrixCell, Resources, Returned, State, TrialOrder, TrialReport
+from graphcrate.model.trial import (
+    CommandOrder,
+    JobCell,
+    MatrixCell,
+    Resources,
+    Returned,
+    State,
+    TrialOrder,
+    TrialReport,
+)
 from graphcrate.render import slurm_batch
 from graphcrate.smoke import memory
 
@@ -26,6 +36,7 @@ from graphcrate.smoke import memory
 #: with a delay.
 GRACE = 15.0
 PAUSE = 2.0  #: seconds between two polls; the controller serves a whole cluster
+Cell = TypeVar("Cell", bound=JobCell)
 CLEARING = 9  #: looks at whether a job that gave its result has removed its container, before it is said to be left
 
 
@@ -67,13 +78,13 @@ def recall(cell: MatrixCell) -> MatrixCell:
 
 
 def follow(
-    planned: Sequence[MatrixCell],
+    planned: Sequence[Cell],
     scheduler: Scheduler,
     *,
     patience: float,
-    show: Callable[[Sequence[MatrixCell]], None],
+    show: Callable[[Sequence[Cell]], None],
     say: Callable[[str], None] = lambda line: None,
-) -> list[MatrixCell]:
+) -> list[Cell]:
     """Submit the new cells and poll all until they ended. What breaks it off, such as Ctrl-C, cancels the jobs.
 
     `patience`: seconds that a job may wait for its start. `show` gets all cells after each look at them, `say` the
@@ -98,12 +109,12 @@ def follow(
             if any(cell.state.is_open for cell in cells):
                 settings.wait(PAUSE)
     except BaseException:
-        scheduler.slurm.cancel([cell.job for cell in cells if cell.state.is_open])
+        scheduler.cancel([cell.job for cell in cells if cell.state.is_open])
         raise
     return cells
 
 
-def _submit(cell: MatrixCell, scheduler: Scheduler) -> MatrixCell:
+def _submit(cell: Cell, scheduler: Scheduler) -> Cell:
     try:
         job = scheduler.submit(cell.order, cell.resources)
     except HostError as error:
@@ -111,11 +122,11 @@ def _submit(cell: MatrixCell, scheduler: Scheduler) -> MatrixCell:
     return msgspec.structs.replace(cell, state=State.QUEUED, job=job, submitted=settings.now())
 
 
-def _lost(cell: MatrixCell, why: str) -> MatrixCell:
+def _lost(cell: Cell, why: str) -> Cell:
     return msgspec.structs.replace(cell, state=State.LOST, why=why)
 
 
-def _poll(cell: MatrixCell, view: JobView | None, scheduler: Scheduler, patience: float) -> MatrixCell:
+def _poll(cell: Cell, view: JobView | None, scheduler: Scheduler, patience: float) -> Cell:
     """Return the cell after a look at its job; cancel a job that is given up."""
     try:
         returned = scheduler.result(cell.job)
@@ -126,11 +137,11 @@ def _poll(cell: MatrixCell, view: JobView | None, scheduler: Scheduler, patience
         command = slurm_batch.removal(cell.job, node, cell.resources.partition)
         after = _lost(after, f"{after.why}; its container may be left on {node}: {command}")
     if after.state is State.LOST and view is not None and not view.is_ended:
-        scheduler.slurm.cancel([cell.job])
+        scheduler.cancel([cell.job])
     return after
 
 
-def _left_behind(cell: MatrixCell, scheduler: Scheduler, looks: int) -> str:
+def _left_behind(cell: JobCell, scheduler: Scheduler, looks: int) -> str:
     """Return the node on which a lost job has left its container; a job that gave a result clears up after it."""
     for look in range(looks):
         if look:
@@ -140,7 +151,7 @@ def _left_behind(cell: MatrixCell, scheduler: Scheduler, looks: int) -> str:
     return node
 
 
-def step(cell: MatrixCell, view: JobView | None, returned: Returned | None, now: float, patience: float) -> MatrixCell:
+def step(cell: Cell, view: JobView | None, returned: Returned | None, now: float, patience: float) -> Cell:
     """Return the cell after a look at its job.
 
     `view`: None where Slurm does not know the job. `returned`: its result, None while there is none. `patience`:
@@ -172,9 +183,14 @@ def step(cell: MatrixCell, view: JobView | None, returned: Returned | None, now:
     return msgspec.structs.replace(cell, state=State.QUEUED, why=view.reason)
 
 
-def _end(cell: MatrixCell, returned: Returned, view: JobView | None) -> MatrixCell:
+def _end(cell: Cell, returned: Returned, view: JobView | None) -> Cell:
+    is_command = isinstance(cell.order, CommandOrder)
     if returned.error:
-        return _lost(cell, f"job {cell.job} could not run the suites: {returned.error}")
+        what = "end its command" if is_command else "run the suites"
+        return _lost(cell, f"job {cell.job} could not {what}: {returned.error}")
+    if is_command:
+        state = State.FAILED if returned.exit_code else State.PASSED
+        return msgspec.structs.replace(cell, state=state, exit_code=returned.exit_code)
     failed = [suite for suite in returned.suites if suite.status == "failed"]
     if failed and view is not None and view.state in TAKEN_AWAY and not any(suite.metrics for suite in failed):
         return _lost(cell, f"job {cell.job} ended as {view.words} while {failed[0].suite} ran")

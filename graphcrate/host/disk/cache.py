@@ -78,8 +78,20 @@ def too_large(path: object) -> DiskFullError:
 
 
 def default_root(environment: Mapping[str, str]) -> Path:
-    """The cache root that this environment asks for. Raises CacheError where there is no folder for it."""
+    """The cache root that this environment asks for. Raises CacheError where there is no folder for it.
+
+    It may begin with another variable, which jobs have: `$SLURM_TMPDIR/graphcrate`.
+    """
     if chosen := environment.get("GRAPHCRATE_CACHE"):
+        if chosen.startswith("$"):
+            name, _, rest = chosen[1:].partition("/")
+            if not (folder := environment.get(name.strip("{}"))):
+                raise CacheError(
+                    f"GRAPHCRATE_CACHE is {chosen}, and ${name} is not set here",
+                    cause="Jobs have such a variable, and not at each site.",
+                    next_step=f"name a folder: {CACHE_ELSEWHERE}",
+                )
+            chosen = str(Path(folder, rest))
         return Path(chosen).expanduser().absolute()
     if shared := environment.get("XDG_CACHE_HOME"):
         return Path(shared) / "graphcrate"

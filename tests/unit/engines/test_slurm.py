@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.compat.facts import slurm_ends
-from graphcrate.engines import slurm, slurm_node
+from graphcrate.engines import on_node, slurm, slurm_node
 from graphcrate.engines.slurm import NODE_PROGRAM, JobView, Scheduler, Slurm, submit_environment
+from graphcrate.engines.trials import matrix
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.report import Artifact
-from graphcrate.model.trial import Resources, Returned, TrialOrder
+from graphcrate.model.trial import CommandOrder, JobCell, Resources, Returned, State, TrialOrder
 from graphcrate.render import slurm_batch
 from tests.made import refused
 
@@ -103,7 +104,7 @@ def test_time_limits_are_read_as_sbatch_reads_them(text, seconds):
 
 
 def test_unknown_partition_is_refused_with_the_existing_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr(slurm, "find", lambda environment: SimpleNamespace(partitions=lambda: ["dgx2", "old"]))
+    monkeypatch.setattr(slurm, "find", lambda *_: SimpleNamespace(partitions=lambda: ["dgx2", "old"]))
     ctx = Context(root=tmp_path, environment={})
     assert slurm.connect(ctx, tmp_path, ["dgx2"]).slurm
     with pytest.raises(UsageError, match=r"no partition 'a100'; there are dgx2, old"):
@@ -252,3 +253,95 @@ def test_log_lines_of_slurm_tell_why_a_step_was_cancelled(lines, why):
     said = slurm_ends.taken_away(lines)
     assert said.startswith(why)
     assert bool(said) == bool(why)
+
+
+COMMAND = CommandOrder(words=("image", "torch"), folder="/work", printed="/work/dist/slurm/1.printed")
+
+
+def test_job_of_a_command_has_the_sites_time_limit_unless_given():
+    options = slurm.parameters(COMMAND, Resources(cpus=8))
+    known = {"job-name": "graphcrate-build", "signal": "B:USR1@60", "nodes": "1", "ntasks": "1", "cpus-per-task": "8"}
+    assert options == known
+    assert slurm.parameters(COMMAND, Resources(time="20"))["time"] == "20"
+
+
+@pytest.mark.parametrize(
+    ("partition", "text", "cores"),
+    [("cpu", "cpu 64\ncpu 32+\n", 32), ("", "cpu* 64\ngpu 8\n", 64), ("cpu", "", 0), ("", "cpu\n", 0)],
+)
+def test_cores_are_those_of_the_smallest_node(monkeypatch, partition, text, cores):
+    monkeypatch.setattr(Slurm, "_try", lambda *_: text)
+    assert Slurm(version="22.05.8", environment={}).cores(partition) == cores
+
+
+def test_order_of_a_cancelled_job_is_removed_and_only_its_owner_reads_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm.process, "output", lambda *_, **__: "12\n")
+    scheduler = Scheduler(Slurm(version="22.05.8", environment={}), tmp_path, {"PATH": ""})
+    scheduler.submit(COMMAND, Resources())
+    (order,) = tmp_path.iterdir()
+    assert order.stat().st_mode & 0o777 == 0o600
+    scheduler.cancel(["12"])
+    assert not order.exists()
+
+
+def test_node_program_runs_a_command_with_its_stdout_in_a_file(tmp_path, monkeypatch):
+    asked = []
+
+    def run(command, *, environment, cwd, on_line):
+        asked.append((command[3:5], command[-3:], cwd))
+        on_line("a line")
+        return SimpleNamespace(returncode=9)
+
+    monkeypatch.setattr(slurm_node.process, "run", run)
+    monkeypatch.setattr(slurm_node.process, "interrupt_once", list)
+    (tmp_path / "order.json").write_bytes(msgspec.json.encode(COMMAND))
+    slurm_node.main(tmp_path / "order.json", tmp_path / "12.json")
+    assert asked == [(["sh", COMMAND.printed], ["graphcrate", "image", "torch"], Path("/work"))]
+    assert json.loads((tmp_path / "12.json").read_text())["exit_code"] == 9
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("pyg --on slurm --cuda 11.8", "pyg --cuda 11.8"),
+        ("--on=slurm pyg --partition=a --time 3 -q", "pyg -q"),
+        ("pyg --only slurm", "pyg --only slurm"),
+        ("pyg --on", "pyg"),
+    ],
+)
+def test_node_gets_the_words_without_those_of_its_job(typed, kept):
+    assert on_node.words_for_node(typed.split(), ["--on", "--partition", "--time"]) == tuple(kept.split())
+
+
+def of_command(**changes):
+    return JobCell(order=COMMAND, resources=Resources(cpus=8), state=State.QUEUED, job="12", **changes)
+
+
+@pytest.mark.parametrize(
+    ("view", "returned", "state", "step"),
+    [
+        (JobView("COMPLETED", "n1"), Returned(), State.PASSED, ""),
+        (JobView("COMPLETED", "n1"), Returned(exit_code=9), State.FAILED, ""),
+        (JobView("TIMEOUT", "n1"), Returned(error=slurm_node.TIME_IS_UP), State.LOST, "TIME=08:00:00"),
+        (JobView("TIMEOUT", "n1"), None, State.LOST, "TIME=08:00:00"),
+        (JobView("OUT_OF_MEMORY", "n1"), None, State.FAILED, "CPUS=16"),
+        (JobView("NODE_FAIL", "n1", "NodeDown"), None, State.LOST, "less /l/12.out"),
+        (JobView("PENDING", "", "PartitionConfig"), None, State.LOST, "scontrol show partition"),
+        (JobView("PENDING", "", "Resources"), None, State.LOST, "squeue --me"),
+    ],
+)
+def test_lost_command_says_why_and_what_to_do(view, returned, state, step):
+    ended = matrix.step(of_command(gone=1.0), view, returned, 1e4, 60.0)
+    assert (ended.state, ended.exit_code) == (state, returned.exit_code if returned else 0)
+    if step:
+        assert step in on_node.lost(ended, Path("/l/12.out")).next_step
+
+
+def test_changes_of_a_job_are_noted_once():
+    said = []
+    show = on_node.changes(said.append)
+    waiting = of_command(why="Resources")
+    running = msgspec.structs.replace(waiting, state=State.RUNNING, why="", node="n7")
+    for cell in (waiting, waiting, running, running, msgspec.structs.replace(running, state=State.PASSED)):
+        show([cell])
+    assert said == ["job 12: queued: Resources", "job 12: running on n7"]

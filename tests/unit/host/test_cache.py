@@ -34,6 +34,14 @@ def test_cache_root_follows_the_environment():
         del environment[name]
 
 
+def test_cache_root_may_begin_with_a_variable_of_the_job():
+    environment = {"GRAPHCRATE_CACHE": "$SLURM_TMPDIR/cache", "SLURM_TMPDIR": "/local"}
+    assert default_root(environment) == Path("/local/cache")
+    assert default_root({**environment, "GRAPHCRATE_CACHE": "${SLURM_TMPDIR}"}) == Path("/local")
+    with refused(CacheError, "is $JOBDIR/cache, and $JOBDIR is not set here", "GRAPHCRATE_CACHE=/path"):
+        default_root({**environment, "GRAPHCRATE_CACHE": "$JOBDIR/cache"})
+
+
 def test_cache_root_without_home_is_an_error_with_graphcrate_cache(monkeypatch):
     monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
     with pytest.raises(CacheError, match="HOME is not set") as caught:

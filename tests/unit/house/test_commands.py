@@ -25,6 +25,7 @@ TYPED = {
     },
     "docs/notebooks.md": "engines/test_notebook",
     "docs/runtimes.md": "engines/test_runtimes_page",
+    "docs/slurm.md": "engines/test_slurm_builds",
     "docs/test.md": "engines/test_runtimes_page",
     "docs/tutorials/dna.md": "engines/test_tutorials",
     "docs/tutorials/dgx2.md": "engines/test_tutorials",

@@ -273,9 +273,11 @@ def test_filled_replaces_commands_in_braces(monkeypatch):
     assert commands.filled(text) == f"graphcrate image glt --cuda 12.1, --with igraph; {rest}"
 
 
+OF_JOBS = {"--partition", "--account", "--time", "--cpus"}
 #: Options that make has a setting for: a text has them as values, since whoever types to make knows no option. (Those
-#: of `make sif` too; `--to` is also `convert`'s, where it means something else.)
-OF_MAKE = {f"--{name}" for names in SETTINGS.values() for name in names} - {"--to"} | {"--kernel", "--compression"}
+#: of `make sif` too; `--to` is also `convert`'s, where it means something else, and those of jobs are also `test`'s.)
+OF_MAKE = {f"--{name}" for names in SETTINGS.values() for name in names} - {"--to", *OF_JOBS}
+OF_MAKE |= {"--kernel", "--compression"}
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 #: of other programs: conda, docker, git, ldd, sacct, unshare
 OTHERS = {

@@ -1,0 +1,58 @@
+"""Options of commands that a node of Slurm may carry out: `--on slurm`. `cli` registers them with these commands."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer.core
+
+from graphcrate.cli.options import here
+from graphcrate.model.command import setting
+from graphcrate.model.errors import UsageError
+
+#: name and help of each; all take a value
+_OPTIONS = {
+    "on": "slurm: do it on a node of this cluster, as a job of its own, with its lines here.",
+    "partition": "With --on: Slurm's partition; else its default one.",
+    "time": "With --on: the job's time limit; else the partition's.",
+    "account": "With --on: Slurm's account.",
+    "cpus": "With --on: cores; else all of a node, at most 32.",
+}
+
+
+class NodeCommand(typer.core.TyperCommand):
+    """A command that is carried out here, or by a job of Slurm where it is typed with `--on slurm`."""
+
+    def __init__(self, *args: Any, params: Any, **rest: Any) -> None:  # noqa: ANN401 (click's, which typer has a copy of)
+        made = [
+            typer.core.TyperOption(param_decls=[f"--{name}"], help=text, type=int if name == "cpus" else str)
+            for name, text in _OPTIONS.items()
+        ]
+        super().__init__(*args, params=[*params, *made], **rest)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Keep the words: a node gets them as they were typed."""
+        ctx.meta[__name__] = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> object:  # noqa: ANN401
+        """Carry it out. Raises UsageError for options of a job without one."""
+        given = {name: ctx.params.pop(name) for name in _OPTIONS}
+        on, others = given.pop("on"), {name: value for name, value in given.items() if value}
+        if on is None:
+            if others:
+                raise UsageError(f"--{next(iter(others))} is for a job", next_step=f"{setting(on='slurm').both()} too")
+            return super().invoke(ctx)
+        if on != "slurm":
+            raise UsageError(f"{on!r} is not a scheduler that is known", next_step=setting(on="slurm").both())
+        from graphcrate.engines import on_node
+        from graphcrate.model.trial import Resources
+
+        words = on_node.words_for_node(ctx.meta[__name__], [f"--{name}" for name in _OPTIONS])
+        output = Path("dist" if ctx.info_name == "convert" else ctx.params["output"])
+        there = here(quiet=ctx.params["quiet"])
+        printed, code = on_node.run((ctx.info_name, *words), Resources(**others), there, output)
+        sys.stdout.write(printed)
+        sys.stdout.flush()
+        ctx.exit(code)
+        return None
