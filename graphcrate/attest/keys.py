@@ -16,6 +16,7 @@ import msgspec
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
 
 from graphcrate.host.disk import atomic
 from graphcrate.model import codec
@@ -23,6 +24,9 @@ from graphcrate.model.command import command
 from graphcrate.model.errors import UNREADABLE, UsageError
 
 PASSWORD = "COSIGN_PASSWORD"  #: the variable that cosign takes the password from, too
+SIGNATURE = (
+    ".sig"  #: of a file, in the name of the one beside it that has its signature, as `cosign sign-blob` writes it
+)
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
 _SEALED = ("ENCRYPTED SIGSTORE PRIVATE KEY", "ENCRYPTED COSIGN PRIVATE KEY")  #: written today; by cosign before 2.0
@@ -70,9 +74,25 @@ def fits(key: PublicKey, signature: bytes, data: bytes) -> bool:
     return True
 
 
+def sign_file(key: PrivateKey, sha256: str) -> bytes:
+    """Sign the file of this hash. Return what is beside it then: `cosign verify-blob --signature` takes that."""
+    signed = ec.ECDSA(Prehashed(hashes.SHA256()), deterministic_signing=True)
+    return base64.b64encode(key.sign(bytes.fromhex(sha256), signed)) + b"\n"
+
+
+def fits_file(key: PublicKey, beside: bytes, sha256: str) -> bool:
+    """Return whether this key made the signature that is beside the file of this hash."""
+    try:
+        signature = base64.b64decode(beside.strip(), validate=True)
+        key.verify(signature, bytes.fromhex(sha256), ec.ECDSA(Prehashed(hashes.SHA256())))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
 def read_private(path: Path, environment: Mapping[str, str], ask: Callable[[str], str | None]) -> PrivateKey:
     """The key that signs. `ask` gets a password of the user, None without a user to ask. Raises UsageError."""
-    pem = _read(path)
+    pem = _read(path, "cosign.key")
     password: str | None = ""
     if _wants_password(pem):
         password = environment.get(PASSWORD)
@@ -85,6 +105,11 @@ def read_private(path: Path, environment: Mapping[str, str], ask: Callable[[str]
             next_step=f"{PASSWORD}=… and the same command again    (in CI from its secrets)",
         )
     return parse_private(pem, password.encode(), str(path))
+
+
+def check_readable(path: Path) -> None:
+    """Raise UsageError for a file that cannot be read, before its password is asked for."""
+    _read(path, "cosign.key")
 
 
 def parse_private(pem: bytes, password: bytes, name: str) -> PrivateKey:
@@ -106,7 +131,7 @@ def parse_private(pem: bytes, password: bytes, name: str) -> PrivateKey:
 
 def read_public(path: Path) -> PublicKey:
     """The key that checks. Raises UsageError."""
-    return parse_public(_read(path), str(path))
+    return parse_public(_read(path, "cosign.pub"), str(path))
 
 
 def parse_public(pem: bytes, name: str) -> PublicKey:
@@ -183,13 +208,14 @@ def _create(path: Path, content: bytes, mode: int) -> None:
         )
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, usual: str) -> bytes:
     try:
         with path.open("rb") as stream:
             return stream.read(_MOST)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read: {error.strerror}", next_step="name the file with the key, such as cosign.key"
+            f"{path} cannot be read: {error.strerror}",
+            next_step=f"name the file with the key, such as {usual}; {command('keys')} makes a pair",
         ) from error
 
 

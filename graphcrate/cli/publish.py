@@ -15,11 +15,13 @@ from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, 
 from graphcrate.model.command import command, for_shell, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import DEFAULT, Platform
+from graphcrate.model.words import size
 from sifsquash.values import Compression
 
 if TYPE_CHECKING:
     from graphcrate.compat.variants.request import BuildRequest
     from graphcrate.host.context import Context
+    from graphcrate.publish.policy import PublishRequest
 
 
 class FileForm(StrEnum):
@@ -38,6 +40,9 @@ Cuda = Annotated[str | None, typer.Option(callback=cuda_version, help="CUDA vers
 Form = Annotated[
     Literal["docker", "oci"] | None,
     typer.Option(help="Of the manifest: docker, which every runtime can pull, enroot too; oci. docker if left out."),
+]
+Key = Annotated[
+    Path | None, typer.Option(help="Sign with this key (cosign.key; `keys` makes one); in a folder, each file.")
 ]
 Tag = Annotated[list[str] | None, typer.Option(help="On a registry, oras:// too: a further tag; again for more.")]
 ShortTag = Annotated[
@@ -66,7 +71,8 @@ As = Annotated[
     ),
 ]
 PlanOnly = Annotated[
-    bool, typer.Option("--plan", help="Check the destination, and whether it may be published; send nothing.")
+    bool,
+    typer.Option("--plan", help="Check it, ask the destination, list what goes where with its bytes; send nothing."),
 ]
 Replace = Annotated[
     bool,
@@ -89,7 +95,7 @@ def publish(
     short_tag: ShortTag = False,
     mount_from: MountFrom = None,
     plain_http: options.PlainHttp = False,
-    key: Annotated[Path | None, typer.Option(help="Sign with this key (cosign.key; `keys` makes one).")] = None,
+    key: Key = None,
     allow_cpu_only: CpuOnly = False,
     allow_emulated: Emulated = False,
     as_: As = None,
@@ -123,19 +129,34 @@ def publish(
         replace=replace,
     )
     publication.destination_of(request, ctx, to)  # fail before anything is built
-    if _is_recipe(image, ctx):
+    if is_built_first := _is_recipe(image, ctx):
         build = _build_request(image, cuda, platform, (gpu_list(gpu), target), output, trust_paths=trust_paths)
         policy.refuse_early(request, build.additions.name or build.name, build.cuda, _platform_of(build))
         request = dataclasses.replace(request, ref=_built(build, ctx, plan=plan, as_json=as_json))
     elif cuda or gpu or target:
         _refuse_of_built(image)
-    elif plan:
-        policy.examine(request, ctx)
     if plan:
+        _plan(request, ctx, to, is_built=not is_built_first, as_json=as_json)
         return
     published = publication.publish(request, ctx, to)
     write(published, f"{published.reference}@{published.digest}\n", as_json=as_json)
     _say_of_it(request.ref, published.lines, output, ctx)
+
+
+def _plan(request: "PublishRequest", ctx: "Context", to: str, *, is_built: bool, as_json: bool) -> None:
+    """Print what would be delivered of an image; ask the destination for one that is still to be built."""
+    from graphcrate.publish import publication
+
+    if not is_built:
+        name, _, tag = request.ref.partition(":")
+        publication.destination_of(request, ctx, to).ask(name, tag, request, ctx)
+        return
+    planned, lines = publication.plan(request, ctx, to), []
+    for row in planned.deliveries:
+        about = "" if row.is_made else "about "
+        there = f", {size(row.bytes_there)} of it there" if row.bytes_there else ""
+        lines.append(f"{row.place}  {about}{size(row.bytes)}{there}  ({row.what})\n")
+    write(planned, "".join(lines), as_json=as_json)
 
 
 def _refuse_nowhere(image: str) -> None:
@@ -217,7 +238,9 @@ def _built(request: "BuildRequest", ctx: "Context", *, plan: bool, as_json: bool
 
 
 def verify(
-    ref: Annotated[str, typer.Argument(help="An image on a registry.", metavar="REGISTRY/NAME[:TAG|@DIGEST]")],
+    ref: Annotated[
+        str, typer.Argument(help="An image on a registry, or a file.", metavar="REGISTRY/NAME[:TAG|@DIGEST]|FILE")
+    ],
     key: Annotated[Path | None, typer.Option(help="Public key that must have signed it (cosign.pub).")] = None,
     platform: options.AnyPlatform = "",
     published_as: Annotated[
@@ -232,7 +255,7 @@ def verify(
     plain_http: options.PlainHttp = False,
     as_json: options.Json = False,
 ) -> None:
-    """Verify a published image: its names, signatures and statements."""
+    """Verify a published image, or a file: names, signatures, statements."""
     from graphcrate.assembly import pipeline
     from graphcrate.cli import tables
     from graphcrate.model.answer import Answer, AnswerLine, Section
@@ -240,11 +263,12 @@ def verify(
     from graphcrate.oci import reference
     from graphcrate.publish import verify as verifying
 
-    if not reference.on_registry(ref):
+    is_file = Path(ref).is_file()
+    if not is_file and not reference.on_registry(ref):
+        of_hub = "" if ref.startswith(("/", ".")) else f"; {for_shell(f'docker.io/{ref}')} for one of Docker Hub"
         raise UsageError(
-            f"{ref!r} names no registry, and `verify` is for what was published",
-            next_step=f"{command('check', ref)}    for an image here; "
-            f"{for_shell(f'docker.io/{ref}')} for one of Docker Hub",
+            f"{ref!r} is not a file and names no registry, and `verify` is for what was published",
+            next_step=f"{command('check', ref)}    for an image here{of_hub}",
         )
     request = verifying.VerifyRequest(
         ref=ref,
@@ -254,7 +278,8 @@ def verify(
         rebuild=rebuild,
         wheels=wheels,
     )
-    result = verifying.run(request, here(plain_http=plain_http), pipeline.build_image)
+    ctx = here(plain_http=plain_http)
+    result = verifying.run_file(request) if is_file else verifying.run(request, ctx, pipeline.build_image)
     entries = []
     for check in result.checks:
         label, style = (

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 import msgspec
 
 from graphcrate.artifacts import convert
+from graphcrate.attest.keys import check_readable
 from graphcrate.compat.facts import slim
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.oci.reference import TAG_RULE, is_tag
-from graphcrate.publish.destinations.destination import Destination, Published
+from graphcrate.publish.destinations.destination import Deliveries, Destination, Published
 from graphcrate.publish.destinations.folder import SharedFolder
 from graphcrate.publish.destinations.oras import OrasRegistry
 from graphcrate.publish.destinations.registry import Registry
@@ -59,8 +60,18 @@ def destination_of(request: PublishRequest, ctx: Context, to: str) -> Destinatio
                 cause="A further tag names the same image in the same repository, of which it says nothing.",
                 next_step="--tag latest",
             )
+    if request.key:
+        check_readable(request.key)
     destination.check()
     return destination
+
+
+def plan(request: PublishRequest, ctx: Context, to: str) -> Deliveries:
+    """Tell what `publish` would deliver of an image that is there. Raises as that does."""
+    destination, candidate = destination_of(request, ctx, to), examine(request, ctx)
+    refuse_tags(candidate, destination.tags)
+    name, tag = candidate.report.name, candidate.report.tag
+    return Deliveries(name=name, tag=tag, destination=to, deliveries=destination.plan(candidate, request, ctx))
 
 
 def _options() -> convert.Options:

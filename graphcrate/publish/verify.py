@@ -1,5 +1,6 @@
 """Verify a published image: its signature, its name, its statements, and on demand the same bytes built again."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,12 @@ from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.request import BuildRequest, SuiteOptions
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host.context import Context
+from graphcrate.host.disk import os_errors
+from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.model import codec
 from graphcrate.model.command import command, for_shell
-from graphcrate.model.errors import IntegrityError
+from graphcrate.model.errors import IntegrityError, UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildParameters, BuildReport
 from graphcrate.model.words import joined
@@ -28,6 +31,7 @@ from graphcrate.oci.registry import Document, Repository
 from graphcrate.publish import attestations, names, provenance
 from ocilayout import spec
 
+_MOST_BESIDE = 4096  #: bytes of a signature or a checksum; they have some hundred
 MOST_BUNDLES = 1000  #: that are read of one image; one that is published to ten names has twenty
 #: how to build again, for `--rebuild`
 Build = Callable[[BuildRequest, Context], BuildReport]
@@ -103,6 +107,43 @@ def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
         checks=tuple(checks),
         statements=tuple(sorted(statements)),
     )
+
+
+def run_file(request: VerifyRequest) -> Verification:
+    """Verify a file of a shared folder by what is beside it. Raises UsageError."""
+    path = Path(request.ref)
+    unfit = {"--published-as": request.published_as, "--rebuild": request.rebuild, "--wheels": request.wheels}
+    if options := [*filter(unfit.get, unfit), *(["--platform"] if request.platform else [])]:
+        raise UsageError(f"{options[0]} is for an image on a registry", next_step=f"leave {options[0]} out")
+    key = keys.read_public(request.key) if request.key else None
+    with os_errors.explaining(path):
+        sha256 = sha256_of(path)
+        signature, checksum = (_beside(path, end) for end in (keys.SIGNATURE, ".sha256"))
+    checks = []
+    if key is not None:
+        sentence = f"there is no {path.name}{keys.SIGNATURE} beside it"
+        is_signed = signature is not None and keys.fits_file(key, signature, sha256)
+        if signature is not None:
+            sentence = (
+                "made by this key over this very file" if is_signed else "made by another key, or over another file"
+            )
+        checks.append(VerifyCheck("signature", is_signed, sentence))
+    else:
+        sentence = "there is none beside it" if signature is None else "not checked: --key cosign.pub checks it"
+        checks.append(VerifyCheck("signature", True, sentence, note=True))
+    if checksum is None:
+        checks.append(VerifyCheck("checksum", True, f"there is no {path.name}.sha256 beside it", note=True))
+    else:
+        is_same = checksum.split()[:1] == [sha256.encode()]
+        checks.append(VerifyCheck("checksum", is_same, f"of {'this very' if is_same else 'another'} file"))
+    return Verification(reference=str(path), digest=f"sha256:{sha256}", checks=tuple(checks), statements=())
+
+
+def _beside(path: Path, ending: str) -> bytes | None:
+    """Read a small file that has a file's name and this ending; None where there is none."""
+    with contextlib.suppress(FileNotFoundError), path.with_name(f"{path.name}{ending}").open("rb") as stream:
+        return stream.read(_MOST_BESIDE)
+    return None
 
 
 def attached_to(source: Repository, digest: str) -> list[tuple[spec.Descriptor, bytes]]:

@@ -5,6 +5,7 @@ Nothing here is in sigstore's public log: a test has no identity, and its networ
 
 import base64
 import functools
+import hashlib
 import json
 import os
 import secrets
@@ -107,6 +108,18 @@ def test_cosign_compares_the_names_that_were_signed(publish, pairs, either):
     for name in (tagged, short):
         either("verify", "--key", public, UNLOGGED, "-a", f"graphcrate.published-as={name}", image)
     either("verify", "--key", public, UNLOGGED, "-a", f"graphcrate.published-as={short}-new", image, well=False)
+
+
+def test_cosign_verifies_the_signature_beside_a_file(pairs, either, tmp_path):
+    private, public = pairs[0]
+    path, sha256 = tmp_path / "pyg.sif", hashlib.sha256(b"image").hexdigest()
+    path.write_bytes(b"image")
+    beside = path.with_name(f"{path.name}{keys.SIGNATURE}")
+    beside.write_bytes(keys.sign_file(keys.read_private(private, {keys.PASSWORD: PASSWORD}, lambda _: None), sha256))
+    words = ("verify-blob", "--key", public, "--signature", beside, UNLOGGED, path)
+    assert "Verified OK" in either(*words)
+    path.write_bytes(b"other")
+    either(*words, well=False)
 
 
 def test_the_log_is_the_one_thing_that_cosign_has_to_be_told(publish, pairs, cosign, tmp_path):

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Self
 
 import msgspec
@@ -39,6 +40,25 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     lines: Mapping[str, str] = {}
 
 
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that `publish` would put somewhere. `bytes`: of what is not made yet about as many."""
+
+    what: str
+    place: str
+    bytes: int
+    bytes_there: int = 0
+    is_made: bool = True
+
+
+class Deliveries(msgspec.Struct, frozen=True, kw_only=True):
+    """`publish --plan --json` of an image that is there."""
+
+    name: str
+    tag: str
+    destination: str
+    deliveries: tuple[Delivery, ...]
+
+
 @dataclass(frozen=True)
 class Destination(ABC):
     """A destination of images. A new kind is a module beside this one and a row of `publication.DESTINATIONS`."""
@@ -72,8 +92,22 @@ class Destination(ABC):
         """Fail before anything is built, where that can be known. Raises HostError."""
 
     @abstractmethod
+    def ask(self, name: str, tag: str, request: PublishRequest, ctx: Context) -> None:
+        """Ask for an image of this name, where one has to log in or may be at a wrong address. Raises NetworkError."""
+
+    @abstractmethod
+    def plan(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> tuple[Delivery, ...]:
+        """Tell what `publish` would deliver, and ask what is there. Raises as that does where it is known by now."""
+
+    @abstractmethod
     def publish(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> Published:
         """Deliver an image that may go out. Raises what converting, writing or sending raises."""
+
+
+def made_of(image: ImageEvidence, form: convert.ResultForm) -> Path | None:
+    """Find the image in a runtime's own form beside its layout; None for one that is still to be made of it."""
+    path = image.layout.path.parent / f"{image.report.name.rpartition('/')[2]}{convert.SUFFIXES[form]}"
+    return path if convert.is_of(path, image.layout.digest) else None
 
 
 def converted(

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from graphcrate.artifacts import convert
+from graphcrate.attest import keys
+from graphcrate.attest.keys import SIGNATURE
 from graphcrate.compat.plan.planning import EXAMPLES
 from graphcrate.host import settings
 from graphcrate.host.context import Context
@@ -26,12 +28,13 @@ from graphcrate.host.disk.atomic import check_link, check_writable, claim
 from graphcrate.host.disk.cache import require_room
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.progress import Progress
+from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.model.command import CHECKOUT_PROGRAM, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.report import BuildReport
 from graphcrate.publish import attestations
 from graphcrate.publish.destinations import bundle
-from graphcrate.publish.destinations.destination import Destination, Published, converted
+from graphcrate.publish.destinations.destination import Delivery, Destination, Published, converted, made_of
 from graphcrate.publish.destinations.parse import folder_path
 from graphcrate.publish.policy import FILE_FORMS, FileForm, ImageEvidence, PublishRequest
 
@@ -49,14 +52,17 @@ def publish(
     *,
     progress: Progress,
     replace: bool = False,
+    signature: bytes = b"",
 ) -> bool:
     """Copy a file with this hash, its checksum beside it, and link `latest` to it; False where there are no links.
 
-    `replace`: another file under this name gives way. Raises UsageError for a name that is taken, DiskFullError,
+    `signature`: of the file, to be beside it too. `replace`: another file under this name gives way.
+    Raises UsageError for a name that is taken, DiskFullError,
     HostError; then what was there is there still.
     """
     folder, size = target.parent, source.stat().st_size
-    checksum = target.with_name(f"{target.name}.sha256")
+    beside = {target.with_name(f"{target.name}.sha256"): f"{sha256}  {target.name}\n".encode()}
+    beside[target.with_name(f"{target.name}{SIGNATURE}")] = signature
     with os_errors.explaining(folder):
         _prepare(folder, latest)
         there = _identity(target)
@@ -68,13 +74,16 @@ def publish(
                 _copy(source, part, 0o777 if target.suffix == ".sif" else 0o666, task.advance)
                 there = _identity(part)
                 if replace:
-                    checksum.unlink(missing_ok=True)  # none rather than a wrong one
+                    for path in beside:
+                        path.unlink(missing_ok=True)  # none rather than a wrong one
                     part.replace(target)
                 elif not claim(part, target):
                     there = _identity(target)
                     if not _same(source, target):  # another publisher was faster
                         raise _taken(target)
-        _write_checksum(checksum, f"{sha256}  {target.name}\n", target, there)
+        for path, content in beside.items():
+            if content:
+                _write_beside(path, content, target, there)
         if not target.stat().st_mode & stat.S_IRGRP:
             progress.note(f"{target} is for its owner alone (umask): chmod g+r lets your group read it")
         linked = _link(latest, target)
@@ -83,13 +92,13 @@ def publish(
     return linked
 
 
-def _write_checksum(checksum: Path, line: str, target: Path, there: object) -> None:
-    """Write what sha256sum checks of the file that was `there`: nothing once another publisher has replaced that."""
+def _write_beside(path: Path, content: bytes, target: Path, there: object) -> None:
+    """Write what is said of the file that was `there`: nothing once another publisher has replaced that."""
     if _identity(target) != there:
         return
-    write(checksum, line.encode())
+    write(path, content)
     if _identity(target) != there:
-        checksum.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _identity(path: Path) -> object:
@@ -196,7 +205,7 @@ class SharedFolder(Destination):
     forms: ClassVar[str] = (
         "    /shared/images, ./images          a folder for .sif, .sqsh, .tar (file:PATH for any other name)"
     )
-    options: ClassVar[frozenset[str]] = frozenset({"--as", "--kernel", "--compression", "--replace"})
+    options: ClassVar[frozenset[str]] = frozenset({"--as", "--kernel", "--compression", "--replace", "--key"})
 
     @classmethod
     def parse(cls, text: str, environment: Mapping[str, str]) -> Self | None:
@@ -217,13 +226,20 @@ class SharedFolder(Destination):
         """Write each form as a file, then the build's report and the statements beside them."""
         if "bundle" in request.forms:
             bundle.require_program(ctx)
+        key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
+        self._note_new(ctx)
         report, written, lines = image.report, [], {}
-        for form in request.forms or FILE_FORMS[:1]:
-            suffix = bundle.SUFFIX if form == "bundle" else convert.SUFFIXES[form]
-            target = self.path / f"{report.name}-{report.tag}{suffix}"
+        for form, target in self._targets(report, request):
+            suffix = target.name.removeprefix(f"{report.name}-{report.tag}")
             latest = self.path / f"{report.name}{image.layout.platform.suffix}{suffix}"  # a file is for one platform
             with _made(image, request, form, ctx) as (source, sha256):
-                linked = publish(source, sha256, target, latest, progress=ctx.progress, replace=request.replace)
+                signature = keys.sign_file(key, sha256) if key else b""
+                linked = publish(
+                    *(source, sha256, target, latest),
+                    progress=ctx.progress,
+                    replace=request.replace,
+                    signature=signature,
+                )
             runtime, line = self._line(form, target, latest if linked else target, report)
             lines[runtime] = line
             written.append((target, sha256))
@@ -231,8 +247,50 @@ class SharedFolder(Destination):
             write(self._proofs(report) / name, data)
         target, sha256 = written[0]
         return Published(
-            name=report.name, tag=report.tag, reference=str(target), digest=f"sha256:{sha256}", lines=lines
+            name=report.name,
+            tag=report.tag,
+            reference=str(target),
+            digest=f"sha256:{sha256}",
+            signed="key" if key else "",
+            lines=lines,
         )
+
+    def ask(self, name: str, tag: str, request: PublishRequest, ctx: Context) -> None:
+        """Do nothing: `check` has asked whether it can be written."""
+
+    def plan(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> tuple[Delivery, ...]:
+        """Tell which files would be written. Raises UsageError for a name that is taken, DiskFullError."""
+        deliveries = []
+        for form, target in self._targets(image.report, request):
+            source = None if form == "bundle" else made_of(image, form)
+            is_there = source is not None and _same(source, target)
+            if source and not is_there and os.path.lexists(target) and not request.replace:
+                raise _taken(target)
+            size = source.stat().st_size if source else image.layout.size * (2 if form == "bundle" else 1)
+            deliveries.append(
+                Delivery(
+                    what="checksum and signature beside it" if request.key else "checksum beside it",
+                    place=str(target),
+                    bytes=size,
+                    bytes_there=size if is_there else 0,
+                    is_made=source is not None,
+                )
+            )
+        self._note_new(ctx)
+        require_room(self.path, sum(row.bytes - row.bytes_there for row in deliveries), self.path)
+        documents = attestations.files(image, ctx)
+        size = sum(map(len, documents.values()))
+        proofs = Delivery(what=f"{len(documents)} documents", place=str(self._proofs(image.report)), bytes=size)
+        return (*deliveries, proofs)
+
+    def _note_new(self, ctx: Context) -> None:
+        if not self.path.exists():
+            ctx.progress.note(f"{self.path} is a new folder")
+
+    def _targets(self, report: BuildReport, request: PublishRequest) -> Iterator[tuple[FileForm, Path]]:
+        for form in request.forms or FILE_FORMS[:1]:
+            suffix = bundle.SUFFIX if form == "bundle" else convert.SUFFIXES[form]
+            yield form, self.path / f"{report.name}-{report.tag}{suffix}"
 
     def _proofs(self, report: BuildReport) -> Path:
         return self.path / f"{report.name}-{report.tag}.proofs"

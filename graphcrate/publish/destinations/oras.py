@@ -19,7 +19,7 @@ from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Document, Repository
 from graphcrate.oci.upload import UploadBlob
-from graphcrate.publish.destinations.destination import CPU_ONLY, EMULATED, converted
+from graphcrate.publish.destinations.destination import CPU_ONLY, EMULATED, Delivery, converted, made_of
 from graphcrate.publish.destinations.parse import oras_location
 from graphcrate.publish.destinations.registry import Registry, Sent
 from graphcrate.publish.policy import ImageEvidence, PublishRequest
@@ -71,6 +71,12 @@ class OrasRegistry(Registry):
         """Read oras://HOST[:PORT][/PATH][:TAG]."""
         location = oras_location(text)
         return cls(host=location.host, repository=location.repository, tag=location.tag) if location else None
+
+    def _parcel(self, image: ImageEvidence, target: Repository, place: str) -> Delivery:
+        sif = made_of(image, "sif")
+        return Delivery(
+            what="SIF", place=place, bytes=sif.stat().st_size if sif else image.layout.size, is_made=bool(sif)
+        )
 
     def _short(self, image: ImageEvidence, request: PublishRequest) -> tuple[str, ...]:
         """The short tag with its platform: a SIF is for one, and its clients know of no index."""

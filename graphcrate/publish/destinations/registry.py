@@ -13,7 +13,7 @@ from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference, parse
 from graphcrate.oci.registry import Document, Repository
 from graphcrate.publish import attestations, shared_tag
-from graphcrate.publish.destinations.destination import Destination, Published
+from graphcrate.publish.destinations.destination import Delivery, Destination, Published
 from graphcrate.publish.destinations.parse import registry_location, vpc_reference
 from graphcrate.publish.policy import ImageEvidence, PublishRequest, short_tag
 from graphcrate.render import jobs
@@ -79,15 +79,42 @@ class Registry(Destination):
     def check(self) -> None:
         """Do nothing: whether a registry takes an image it says when it gets one."""
 
+    def ask(self, name: str, tag: str, request: PublishRequest, ctx: Context) -> None:
+        """Ask what the tag holds: the host, its name's spelling and the login have to be right for that."""
+        reference, target = self._target(name, tag, request, ctx)
+        shared_tag.state(target, reference.tag)
+
+    def plan(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> tuple[Delivery, ...]:
+        """Ask for each blob, and whether the tags may be set. The key is not asked for: that needs its password."""
+        reference, target = self._target(image.report.name, image.report.tag, request, ctx)
+        self.ask(image.report.name, image.report.tag, request, ctx)
+        tags = self._tags(reference, image, request)
+        self._check_tags(image, request, target, tags, None, ctx)
+        places = " and ".join(f"{reference.name}:{tag}" for tag in tags)
+        return (self._parcel(image, target, places),)
+
+    def _parcel(self, image: ImageEvidence, target: Repository, place: str) -> Delivery:
+        layout = image.layout
+        blobs = {blob.digest: blob for blob in (*layout.layers, layout.manifest.config)}.values()
+        there = sum(blob.size for blob in blobs if target.has(blob))
+        what = f"{len(layout.layers)} layers, their configuration and manifest"
+        return Delivery(what=what, place=place, bytes=sum(blob.size for blob in blobs), bytes_there=there)
+
+    def _target(self, name: str, tag: str, request: PublishRequest, ctx: Context) -> tuple[Reference, Repository]:
+        reference = self.reference(name, tag)
+        mount_from = request.mount_from
+        find = credentials.for_destination
+        return reference, access.repository(reference, ctx, find=find, writes=True, mount_from=mount_from)
+
+    def _tags(self, reference: Reference, image: ImageEvidence, request: PublishRequest) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((reference.tag, *self._short(image, request), *request.tags)))
+
     def publish(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> Published:
         """Send it, attach statements and signatures, and set the tags when all of it is there."""
         report = image.report
-        reference = self.reference(report.name, report.tag)
         key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
-        target = access.repository(
-            reference, ctx, find=credentials.for_destination, writes=True, mount_from=request.mount_from
-        )
-        tags = tuple(dict.fromkeys((reference.tag, *self._short(image, request), *request.tags)))
+        reference, target = self._target(report.name, report.tag, request, ctx)
+        tags = self._tags(reference, image, request)
         self._check_tags(image, request, target, tags, key, ctx)
         sent = self._send(image, request, reference, target, ctx)
         pushed = sent.pushed

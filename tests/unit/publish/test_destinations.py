@@ -158,6 +158,12 @@ def test_destination_class_with_a_row_is_enough_to_publish(monkeypatch):
         def check(self):
             pass
 
+        def ask(self, name, tag, request, ctx):
+            pass
+
+        def plan(self, image, request, ctx):
+            return ()
+
     monkeypatch.setattr(publication, "DESTINATIONS", (Bucket, *DESTINATIONS))
     assert parse_destination("s3://images", {}) == Bucket("images")
     request = PublishRequest(ref="pyg:1", key=Path("cosign.key"))
@@ -288,7 +294,7 @@ def test_checksum_of_a_file_that_another_publisher_replaced_is_not_written(put, 
     there, before = destination._identity(file), checksum.read_text()
     (folder / "new").write_bytes(TWO)
     (folder / "new").replace(file)
-    destination._write_checksum(checksum, "of the one before", file, there)
+    destination._write_beside(checksum, b"of the one before", file, there)
     assert checksum.read_text() == before
 
 

@@ -13,7 +13,7 @@ import pytest
 from graphcrate.artifacts import convert, locate
 from graphcrate.assembly.pipeline import build_image
 from graphcrate.attest import keys
-from graphcrate.model.errors import GateError, RecipeError, ResolutionError, UsageError
+from graphcrate.model.errors import GateError, NetworkError, RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import decode_lock, encode
 from graphcrate.model.report import BuildParameters, BuildReport, Fallback, SmokeReport
 from graphcrate.oci.registry import Repository
@@ -22,6 +22,7 @@ from graphcrate.publish.destinations import registry as registry_destination
 from sifsquash import sif
 from sifsquash.values import Compression
 from tests import ROOT
+from tests.made import refused
 from tests.unit import small_layouts, tars
 from tests.unit.smoke.test_gate import audit, contract
 
@@ -231,7 +232,7 @@ def test_publish_with_an_invalid_tag_sends_nothing(registry, publish, tag):
         ("{}/team", {"forms": ("sif",), "kernel": "5.14", "compression": Compression.GZIP}),
         ("acr:cn-hangzhou/team", {"forms": ("sqsh",), "kernel": "5.14"}),
         ("oras://{}/team", {"form": "oci", "mount_from": ("team/other",), "forms": ("sif",), "replace": True}),
-        ("./shelf", {"form": "docker", "mount_from": ("team/other",), "tags": ("latest",), "key": Path("cosign.key")}),
+        ("./shelf", {"form": "docker", "mount_from": ("team/other",), "tags": ("latest",)}),
     ],
 )
 def test_publish_option_that_does_not_apply_to_the_destination_is_refused(registry, publish, to, useless):
@@ -239,6 +240,92 @@ def test_publish_option_that_does_not_apply_to_the_destination_is_refused(regist
         with pytest.raises(UsageError, match="does not apply to"):
             publish(to, **{field: value})
     assert registry.asked == []
+
+
+@pytest.fixture
+def planned(ctx, registry, folder):
+    """A function that plans a publication; `{}` is the registry."""
+
+    def run(to="{}/team", **fields):
+        request = policy.PublishRequest(ref=str(folder / "oci"), **fields)
+        return publication.plan(request, ctx, str(to).format(registry.host)).deliveries
+
+    return run
+
+
+def test_plan_for_a_registry_tells_bytes_and_tags_and_sends_nothing(planned, publish, registry):
+    (before,) = planned(tags=("latest",))
+    assert {one.method for one in registry.asked} <= {"GET", "HEAD"}
+    assert (before.bytes > 0, before.bytes_there, before.is_made) == (True, 0, True)
+    assert before.place == f"{registry.host}/team/torch:{TAG} and {registry.host}/team/torch:latest"
+    sent = publish()
+    (after,) = planned()
+    assert after.bytes_there == after.bytes <= sent.bytes_sent
+
+
+@pytest.mark.parametrize("to", ["{}/team", "oras://{}/sifs"])
+def test_plan_for_a_registry_that_is_not_reached_is_a_network_error(planned, to, monkeypatch):
+    with pytest.raises(NetworkError):
+        planned(to.replace("{}", "127.0.0.1:9"))
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_plan_for_a_folder_lists_files_and_refuses_a_taken_name(planned, publish, folder, tmp_path, monkeypatch):
+    shelf, more = tmp_path / "shared", {"allow_cpu_only": True}
+    (sif_row, proofs) = planned(shelf, **more)
+    assert not shelf.exists()
+    assert (sif_row.place, sif_row.is_made) == (str(shelf / f"torch-{TAG}.sif"), False)
+    assert (proofs.place, proofs.bytes > 0) == (str(shelf / f"torch-{TAG}.proofs"), True)
+    publish(shelf, **more)
+    monkeypatch.setattr(convert, "is_of", lambda path, digest: path.exists())
+    assert [row.bytes == row.bytes_there for row in planned(shelf, **more)] == [True, False]
+    (shelf / f"torch-{TAG}.sif").write_bytes(b"other")
+    with pytest.raises(UsageError, match="another file"):
+        planned(shelf, **more)
+    assert planned(shelf, replace=True, **more)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_missing_key_is_refused_before_anything_else_with_the_command_that_makes_one(planned, tmp_path):
+    with refused(UsageError, "cannot be read", "keys"):
+        planned(tmp_path / "shared", key=tmp_path / "cosign.key")
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_file_of_a_folder_is_signed_and_verified_by_what_is_beside_it(publish, tmp_path, ctx, monkeypatch):
+    private, public = keys.make_pair(tmp_path, "canary")
+    (tmp_path / "other").mkdir()
+    _, other = keys.make_pair(tmp_path / "other", "canary")
+    published = publish(tmp_path / "shared", key=private, allow_cpu_only=True)
+    path = Path(published.reference)
+    assert published.signed == "key"
+
+    def told(**fields):
+        found = verify.run_file(verify.VerifyRequest(ref=str(path), **fields))
+        return {check.what: check.ok for check in found.checks}
+
+    assert told(key=public) == {"signature": True, "checksum": True}
+    assert told(key=other) == {"signature": False, "checksum": True}
+    with pytest.raises(UsageError, match="--rebuild is for an image on a registry"):
+        told(rebuild=True)
+    publish(tmp_path / "shared", key=private, allow_cpu_only=True)  # again: nothing changes
+    assert told(key=public) == {"signature": True, "checksum": True}
+    path.write_bytes(path.read_bytes() + b"x")
+    assert told(key=public) == {"signature": False, "checksum": False}
+    publish(tmp_path / "shared", replace=True, allow_cpu_only=True)
+    assert told(key=public) == {"signature": False, "checksum": True}, "no signature rather than a wrong one"
+    (path.parent / f"{path.name}.sha256").unlink()
+    found = verify.run_file(verify.VerifyRequest(ref=str(path)))
+    assert [(check.ok, check.note) for check in found.checks] == [(True, True), (True, True)]
+
+
+@pytest.mark.parametrize("beside", [b"", b"not base64 \xff", b"AAAA", b"MEUC" * 30])
+def test_damaged_signature_of_a_file_is_no_signature(beside, tmp_path):
+    _, public = keys.make_pair(tmp_path, "canary")
+    (tmp_path / "a.sif").write_bytes(b"a")
+    (tmp_path / "a.sif.sig").write_bytes(beside)
+    found = verify.run_file(verify.VerifyRequest(ref=str(tmp_path / "a.sif"), key=public))
+    assert [check.ok for check in found.checks] == [False, True]
 
 
 @pytest.fixture
