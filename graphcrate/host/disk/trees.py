@@ -11,7 +11,10 @@ import os
 import shlex
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.model.errors import BuildError
@@ -21,6 +24,9 @@ from graphcrate.model.errors import BuildError
 DEEPEST = 256
 _OPEN = 64  #: folders that are open at once while a tree is removed: a shell's limit is 1,024 (ulimit -n)
 _TIMES = 8  #: that what came into a folder meanwhile is removed once more
+_THREADS = 16  #: that remove entries of one tree
+_AT_ONCE = 64  #: entries of a folder that one of them removes
+_NEAR = 24  #: folders below the top that threads go down: at most _THREADS * _NEAR folders are open then
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -93,6 +99,7 @@ def remove_tree(path: Path) -> None:
     except FileNotFoundError:
         return
     try:
+        _Thinning(top).run()
         _empty(top)
     finally:
         os.close(top)
@@ -118,6 +125,101 @@ def folder_in(parent: Path, prefix: str = "tmp") -> Iterator[Path]:
         yield folder
     finally:
         discard(folder, lambda _: None)
+
+
+@dataclass(eq=False)
+class _Folder:
+    """A folder that threads empty. `left`: slices of its names, and folders in it, that they are not done with."""
+
+    name: str
+    above: "_Folder | None"
+    depth: int
+    opened: int = -1
+    left: int = 1
+
+
+class _Thinning:
+    """The removal of most of a tree by threads: each entry waits for the disk, or for a file server's answer.
+
+    What is too deep, cannot be removed or came meanwhile stays: `_empty` removes it, or says why not.
+    """
+
+    def __init__(self, top: int) -> None:
+        self._top = _Folder("", None, 0, top)
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._waiting: list[tuple[_Folder, Sequence[str] | None]] = []  #: the newest first, so that few are open
+        self._open: set[int] = set()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="remove")
+
+    def run(self) -> None:
+        """Remove what can be removed. No thread works, and no folder is open, when this ends, however it ends."""
+        try:
+            self._waiting.append((self._top, None))
+            self._pool.submit(self._work)
+            self._done.wait()
+        except RuntimeError:  # this user may start no thread
+            return
+        finally:
+            self._waiting.clear()
+            self._pool.shutdown(cancel_futures=True)
+            for opened in self._open:
+                os.close(opened)
+
+    def _submit(self, folder: _Folder, names: Sequence[str] | None) -> None:
+        """Have these names of a folder removed; None: all that it has."""
+        self._waiting.append((folder, names))
+        with contextlib.suppress(RuntimeError):  # no further thread: those that are there do it; or interrupted
+            self._pool.submit(self._work)
+
+    def _work(self) -> None:
+        try:
+            folder, names = self._waiting.pop()
+        except IndexError:  # interrupted
+            return
+        try:
+            with contextlib.suppress(OSError):
+                self._clear(folder, self._entered(folder) if names is None else names)
+        finally:
+            self._leave(folder)
+
+    def _entered(self, folder: _Folder) -> Sequence[str]:
+        """Open a folder, hand out slices of its names, and return the one to begin with. Raises OSError."""
+        if folder.above is not None:
+            opened = _opened(folder.name, folder.above.opened)
+            with self._lock:
+                self._open.add(opened)
+            folder.opened = opened
+        names = _names(folder.opened)
+        for start in range(_AT_ONCE, len(names), _AT_ONCE):
+            self._add(folder, folder, names[start : start + _AT_ONCE])
+        return names[:_AT_ONCE]
+
+    def _clear(self, folder: _Folder, names: Sequence[str]) -> None:
+        for name in names:
+            if not _unlinked(folder.opened, name) and folder.depth < _NEAR:
+                self._add(folder, _Folder(name, folder, folder.depth + 1), None)
+
+    def _add(self, counted: _Folder, folder: _Folder, names: Sequence[str] | None) -> None:
+        with self._lock:
+            counted.left += 1
+        self._submit(folder, names)
+
+    def _leave(self, folder: _Folder | None) -> None:
+        """Count a part of a folder as done; remove it after its last one, which is a part of the folder above."""
+        while folder is not None:
+            with self._lock:
+                folder.left -= 1
+                if folder.left:
+                    return
+                self._open.discard(folder.opened)
+            if folder.above is None:
+                self._done.set()
+            elif folder.opened != -1:
+                os.close(folder.opened)
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder.name, dir_fd=folder.above.opened)
+            folder = folder.above
 
 
 def _opened(name: str, folder: int | None) -> int:

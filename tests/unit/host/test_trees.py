@@ -1,9 +1,11 @@
 """Trees that others' code left, deep, closed or full of links: walked and removed, or refused by name."""
 
+import contextlib
 import os
 import re
 import resource
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -98,7 +100,10 @@ def test_closed_folders_are_removed_and_what_links_lead_to_stays(tmp_path):
     trees.remove_tree(tmp_path / "absent")
 
 
-def test_folder_swapped_for_a_link_meanwhile_is_not_followed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("by", ["threads", "the loop"])
+def test_folder_swapped_for_a_link_meanwhile_is_not_followed(by, tmp_path, monkeypatch):
+    if by == "the loop":
+        monkeypatch.setattr(trees._Thinning, "run", lambda self: None)
     root, outside = tmp_path / "root", tmp_path / "outside"
     (root / "folder").mkdir(parents=True)
     outside.mkdir()
@@ -113,11 +118,73 @@ def test_folder_swapped_for_a_link_meanwhile_is_not_followed(tmp_path, monkeypat
         return result
 
     monkeypatch.setattr(trees, "_unlinked", swapping)
-    with pytest.raises(OSError, match="folder"):
+    with contextlib.nullcontext() if by == "threads" else pytest.raises(OSError, match="folder"):
         trees.remove_tree(root)
     assert (outside / "kept").exists()
     trees.remove_tree(root)
     assert (outside / "kept").exists()
+
+
+def fill(root):
+    """Many folders, and one with more entries than a thread takes at once."""
+    for number in range(40):
+        (root / f"{number % 5}/{number}").mkdir(parents=True)
+        for name in range(5):
+            (root / f"{number % 5}/{number}/{name}").touch()
+    (root / "flat").mkdir()
+    for name in range(3 * trees._AT_ONCE):
+        (root / "flat" / str(name)).touch()
+
+
+def test_wide_tree_is_removed_by_several_threads_and_no_folder_stays_open(tmp_path, monkeypatch):
+    fill(tmp_path / "wide")
+    real, seen, several = trees._unlinked, set(), threading.Event()
+
+    def noting(folder, name):
+        seen.add(threading.current_thread().name)
+        if len(seen) > 1:
+            several.set()
+        several.wait(10)  # the first one waits for another to come
+        return real(folder, name)
+
+    monkeypatch.setattr(trees, "_unlinked", noting)
+    before = len(open_files())
+    trees.remove_tree(tmp_path / "wide")
+    assert not (tmp_path / "wide").exists()
+    assert len(seen) > 1
+    assert len(open_files()) == before
+
+
+def test_interrupted_removal_leaves_no_thread_and_no_open_folder(tmp_path, monkeypatch):
+    class Interrupted(threading.Event):
+        def wait(self, timeout=None):
+            raise KeyboardInterrupt
+
+    def begin(self, top):
+        real(self, top)
+        self._done = Interrupted()
+
+    real = trees._Thinning.__init__
+    fill(tmp_path / "wide")
+    before = len(open_files())
+    with monkeypatch.context() as patched:
+        patched.setattr(trees._Thinning, "__init__", begin)
+        with pytest.raises(KeyboardInterrupt):
+            trees.remove_tree(tmp_path / "wide")
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("remove")]
+    assert len(open_files()) == before
+    trees.remove_tree(tmp_path / "wide")
+    assert not (tmp_path / "wide").exists()
+
+
+def test_tree_is_removed_where_no_thread_can_be_started(tmp_path, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    fill(tmp_path / "wide")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    trees.remove_tree(tmp_path / "wide")
+    assert not (tmp_path / "wide").exists()
 
 
 def test_leftover_that_cannot_be_removed_is_said_and_no_command_ends_by_it(tmp_path, monkeypatch):
