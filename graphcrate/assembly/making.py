@@ -76,7 +76,8 @@ class Maker:
         if known is not None and known.resolution == resolution:
             return known
         plan = planned.make_plan(self.contents, resolution, ctx)
-        return LookUp(resolution, plan, self._reusable(plan, resolution, ctx))
+        report = self._reusable(plan, resolution, ctx) or self._of_site(plan, resolution, ctx)
+        return LookUp(resolution, plan, report)
 
     def make(self, resolved: Resolution, ctx: Context, known: LookUp | None = None) -> MadeImage:
         """Take the image that is there, where nothing changed, else build it.
@@ -126,6 +127,16 @@ class Maker:
         report = msgspec.structs.replace(report, outcomes=resolution.outcomes, own=tests)
         unseen = report.audit is None or (report.starts is None and bool(plan.added))
         return _check(report, folder, self.contents.gpu, ctx) if unseen else report
+
+    def _of_site(self, plan: Plan, resolution: Resolution, ctx: Context) -> BuildReport | None:
+        """Return the report of an image that a shared cache had, and that is here now."""
+        if self.shared is None or not self.shared.trusted or self.images.engine is not with_engine.EMBEDDED:
+            return None
+        from graphcrate.assembly import site_images  # reads layouts: not for an image that is there unchanged
+
+        check_output(self.images.output / plan.name, self.images.aliases(plan))
+        report = site_images.take(self.shared, self.images.engine.key(plan), plan, self.images, ctx)
+        return report and self._reusable(plan, resolution, ctx)
 
     def _build(self, plan: Plan, resolution: Resolution, ctx: Context) -> BuildReport:
         """Build the image, check it, and write lock and report beside it."""
@@ -198,6 +209,7 @@ class Maker:
             short=planning.short_name(plan, resolution.candidate),
             own=_own_tests(lock, self.contents.additions),
             asked=msgspec.structs.replace(self.asked, candidate=resolution.candidate.name),
+            shared=tuple(self.shared.parts) if self.shared else (),
         )
 
 

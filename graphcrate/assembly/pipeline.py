@@ -7,6 +7,7 @@ from graphcrate.artifacts import names
 from graphcrate.assembly import locking, planned, proving, with_engine
 from graphcrate.assembly.job import BuildJob
 from graphcrate.assembly.making import LookUp
+from graphcrate.assembly.output import ImageFolders
 from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.requirements import own
 from graphcrate.compat.variants.catalog import lock_path
@@ -20,6 +21,7 @@ from graphcrate.host.disk.atomic import link, write_file
 from graphcrate.host.disk.os_errors import MachineError
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.shared import site_cache
+from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model.errors import BuildError, GraphcrateError, HostError, NetworkError, UsageError
 from graphcrate.model.plan import CompileStep, Plan
 from graphcrate.model.platform import DEFAULT
@@ -143,9 +145,12 @@ def _build_locked(job: BuildJob, locked: Resolution, ctx: Context) -> BuildRepor
         for note in added.lock.notes[len(stack.lock.notes) :]:
             ctx.progress.note(note)
         return _finish(job.of_stack(), stack, ctx, is_last=True)
+    known = job.maker.look_up(added, ctx) if job.shared else None
+    if known and known.report:
+        return _finish(job, added, ctx, known=known)
     may_be_on_top = engine is with_engine.EMBEDDED and proving.may_be_on_top(added.lock, additions)
     if not (job.typed.suites.run and may_be_on_top):
-        return _finish(job, added, ctx)
+        return _finish(job, added, ctx, known=known)
     below, known = _stack_below(job, stack, added, ctx)
     return _finish(job, added, ctx, known=known, below=below)
 
@@ -201,9 +206,8 @@ def _finish(
         made = job.maker.make(resolution, ctx, known)
         with running.removed_after(made.report.digest, ctx.cache) if is_last else contextlib.nullcontext():
             report = job.prover.prove(made, below, ctx)
-        if job.shared is not None and report.passed:
-            for step in made.plan.of(CompileStep):
-                job.shared.give(wheelhouse.cached(step, ctx.cache).values())
+        if job.shared is not None and report.passed and job.shared.writes_to:
+            _give(job.shared, made.plan, report, job.images, ctx)
     except BaseException:
         with contextlib.suppress(HostError):  # what was here before may have had the name
             names.tidy(output / (job.typed.additions.name or job.choice.recipe.name))
@@ -214,3 +218,13 @@ def _finish(
         link(path, Path(made.plan.tag))
     names.give(output, report)
     return report
+
+
+def _give(shared: SiteCache, plan: Plan, report: BuildReport, images: ImageFolders, ctx: Context) -> None:
+    """Give to a shared cache what was made for an image that passed its tests, and the image."""
+    for step in plan.of(CompileStep):
+        shared.give(wheelhouse.cached(step, ctx.cache).values())
+    if images.engine is with_engine.EMBEDDED:
+        from graphcrate.assembly import site_images
+
+        site_images.give(shared, report, images, ctx)

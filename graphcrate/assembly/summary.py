@@ -17,7 +17,7 @@ from graphcrate.model.command import Command, command, setting
 from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe
-from graphcrate.model.report import BuildReport, CandidateOutcome, Fallback, SmokeReport
+from graphcrate.model.report import BuildReport, CandidateOutcome, Fallback, SharedPart, SmokeReport
 from graphcrate.model.words import listed, number_of, printable, size
 from graphcrate.smoke.own import SAID
 
@@ -211,6 +211,16 @@ def lines(report: BuildReport, seconds: float) -> Iterator[str]:
         on_gpu = f"; {command('test', report.image)} on a node with a GPU" if untried else ""
         run, convert = command("run", report.image, "--", "python", "…"), command("convert", report.image, to="sif")
         yield f"next    {run}; {convert}{on_gpu}"
+    yield from _shared(report.shared)
+
+
+def _shared(parts: Sequence[SharedPart]) -> Iterator[str]:
+    """Yield a line for each shared cache that something came from: what, and who made it."""
+    for place in dict.fromkeys(part.place for part in parts):
+        taken = [part for part in parts if part.place == place]
+        titles, total = listed([part.title for part in taken]), size(sum(part.bytes for part in taken))
+        makers = listed(list(dict.fromkeys(part.maker for part in taken)))
+        yield f"from    the shared cache {place}: {titles}, {total}; made by {makers}"
 
 
 def warnings(report: BuildReport) -> Iterator[str]:

@@ -70,7 +70,7 @@ PygLib = Annotated[
 SharedCache = Annotated[
     list[str] | None,
     typer.Option(
-        "--cache", help="A site's shared cache of what was compiled: a registry's repository, a folder, a web server."
+        "--cache", help="A site's shared cache of what was built: a registry's repository, a folder, a web server."
     ),
 ]
 CacheTrust = Annotated[
@@ -79,7 +79,7 @@ CacheTrust = Annotated[
 ]
 CacheKey = Annotated[
     Path | None,
-    typer.Option(help="Give what is compiled here to it, signed with this private key."),
+    typer.Option(help="Give what is made here to it, signed with this private key."),
 ]
 CacheCheck = Annotated[
     str, typer.Option(help="Compile one in so many entries (20) here all the same, and compare the two.")

@@ -21,6 +21,7 @@ from graphcrate.model.lock import encode
 from graphcrate.model.platform import Platform, platform_named
 from graphcrate.model.report import Artifact, BuildReport, OwnTests, Pass, SmokeReport, SuiteClaim
 from graphcrate.model.trial import TrialOrder, TrialReport
+from graphcrate.model.words import printable
 from graphcrate.smoke import emulated, memory, own
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.suites import SuiteProgram
@@ -165,10 +166,12 @@ def _results(
         for test in tests:
             program, claim, past = test
             if past is not None:
-                driver = f"driver {claim.driver}" if claim.driver else ""
-                runtime = f"{claim.runtime} {claim.runtime_version}".strip()
-                where = ", ".join(filter(None, (past.when[:10], claim.device, driver, runtime)))
-                say(f"{claim.suite} passed on this kind of node before ({where}): not run again; --rerun runs it")
+                ran_on = past.claim
+                driver = f"driver {ran_on.driver}" if ran_on.driver else ""
+                runtime = f"{ran_on.runtime} {ran_on.runtime_version}".strip()
+                where = ", ".join(filter(None, (past.when[:10], printable(ran_on.device), driver, printable(runtime))))
+                of = "this kind of node before" if ran_on == claim else "a machine that a key you trust vouches for"
+                say(f"{claim.suite} passed on {of} ({where}): not run again; --rerun runs it")
                 results += test.recalled()
                 continue
             inside = inside or stack.enter_context(_opened(order.artifact, ctx, platform))

@@ -135,6 +135,15 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
     format: Literal[2] = 2
 
 
+class SharedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a build that a site's shared cache had: `bytes` of it came from there, the others were here."""
+
+    title: str  #: "torch-scatter", "the image"
+    place: str  #: as it was named
+    bytes: Size
+    maker: str  #: who made it, and when
+
+
 class OwnTests(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tests of a user's additions to an image: packages are imported, shell commands end with 0."""
 
@@ -268,6 +277,7 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     starts: tuple[StartUp, ...] | None = None
     beside: tuple[Beside, ...] = ()  #: what its packages put into each other's folders, the first file of each
     build_key: str = ""  #: content id of the plan and of the builder's format; equal: nothing to do
+    shared: tuple[SharedPart, ...] = ()  #: what came from shared caches
     short: AnyFileName = ""  #: tag that the newest image of its kind goes by: "cu118"; empty: of an older version
 
     @property

@@ -19,6 +19,7 @@ from graphcrate.model.report import Pass, SmokeReport, SuiteClaim
 
 _CPU = "cpu"
 FOLDER = "passes"  #: in the image's folder, dist/<name>/<tag>
+SHARED = "shared"  #: below it: passes on machines of others, signed by a key that this user trusts
 
 
 def content(image: str) -> str:
@@ -28,13 +29,33 @@ def content(image: str) -> str:
 
 
 def recall(folder: Path, claim: SuiteClaim) -> Pass | None:
-    """Read the stored pass of just this claim; None for anything else, readable or not."""
-    with contextlib.suppress(OSError, *UNREADABLE):
-        kept = codec.decode(_path(folder, claim).read_bytes(), Pass)
-        is_of_it = (kept.claim, kept.report.suite, kept.report.status) == (claim, claim.suite, "passed")
-        if claim.image and is_of_it and is_consistent(kept):
+    """Read the stored pass of just this claim; None for anything else, readable or not.
+
+    One that came signed, of another machine, counts on any CPU; of a GPU it has to be of that kind of node, too.
+    """
+    own = [_path(folder, claim), _path(folder / SHARED, claim)]
+    elsewhere = sorted((folder / SHARED).glob(f"{claim.suite}-*.json")) if claim.device.startswith(_CPU) else []
+    for path in (*own, *elsewhere):
+        kept = read(path)
+        if kept is not None and claim.image and (kept.claim if path in own else _on(claim, kept.claim)) == claim:
             return kept
     return None
+
+
+def read(path: Path) -> Pass | None:
+    """Read a stored pass; None for what is none, or contradicts itself."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        kept = codec.decode(path.read_bytes(), Pass)
+        if (kept.report.suite, kept.report.status) == (kept.claim.suite, "passed") and is_consistent(kept):
+            return kept
+    return None
+
+
+def _on(here: SuiteClaim, other: SuiteClaim) -> SuiteClaim:
+    """The claim of another machine's CPU, as if it were of this one."""
+    if not other.device.startswith(_CPU):
+        return other
+    return msgspec.structs.replace(other, device=here.device, driver=here.driver, runtime_version=here.runtime_version)
 
 
 def is_consistent(kept: Pass) -> bool:

@@ -1,35 +1,60 @@
-"""An entry of a shared cache: a file under the key of its making, and the signed statement that it is that.
+"""An entry of a shared cache: files under the key of their making, and the signed statement that they are that.
 
 The statement is in-toto's, in a DSSE envelope, signed as images are (`attest`).
 """
 
 import binascii
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from graphcrate.attest import keys, signing, statement
 from graphcrate.attest.statement import Resource, Statement
+from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
-from graphcrate.model.values import is_file_name
+from graphcrate.model.values import FileName, Sha256, Size
+from graphcrate.model.words import printable
 
-PREDICATE = f"{statement.OURS}cache-entry:1"
-MOST_BYTES = 64 << 10  #: of an envelope; one has a thousand
-COMPILED = "compiled"  #: kind of a wheel that was compiled; its key is `inputs.extensions.key`
+PREDICATE = f"{statement.OURS}cache-entry:2"
+MOST_BYTES = 256 << 10  #: of an envelope; one has a thousand, and a hundred more for each file
+MOST_FILES = 256  #: of an entry; an image has its layers and a dozen documents
+#: Kinds of entries. The key of each is one that this machine's own cache has it under, so that no entry is found
+#: for anything but what would be made here.
+COMPILED = "compiled"  #: a wheel that was compiled (`inputs.extensions.key`)
+IMAGE = "image"  #: an image, with what its tests said (`planning.build_key`)
+
+
+class SharedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of an entry: its name there, its size and SHA-256 (hex)."""
+
+    name: FileName
+    size: Size
+    sha256: Sha256
+
+    @classmethod
+    def of(cls, path: Path, name: str = "") -> "SharedFile":
+        """Describe a file that is here. Raises OSError."""
+        return cls(name=name or path.name, size=path.stat().st_size, sha256=sha256_of(path))
+
+    def is_at(self, path: Path) -> bool:
+        """Tell whether a file has these bytes; it reads all of them."""
+        return path.is_file() and path.stat().st_size == self.size and sha256_of(path) == self.sha256
 
 
 class CacheEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The signed facts of a file: the kind and the key that it was made for, its name, size and SHA-256 (hex).
+    """The signed facts of an entry: the kind and the key that its files were made for.
 
-    `maker` and `made` (UTC) are for people: which graphcrate wrote it, on which machine, and when.
+    `seconds`: what making them took. `maker` and `made` (UTC) are for people: which graphcrate wrote it, on which
+    machine, and when.
     """
 
     kind: str
     key: str
-    name: str
-    size: int
-    sha256: str
+    files: tuple[SharedFile, ...]
+    seconds: float
     maker: str
     made: str
 
@@ -38,13 +63,24 @@ class CacheEntry(msgspec.Struct, frozen=True, kw_only=True):
         """The name that places have it under, which a registry takes as a tag."""
         return tag(self.kind, self.key)
 
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def who(self) -> str:
+        """Say who made it, and when."""
+        return printable(f"{self.maker} on {self.made}")
+
 
 class _Predicate(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     key: str
-    size: int
-    maker: str
-    made: str
+    files: Annotated[tuple[SharedFile, ...], msgspec.Meta(min_length=1, max_length=MOST_FILES)]
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+    maker: Annotated[str, msgspec.Meta(max_length=200)]
+    made: Annotated[str, msgspec.Meta(max_length=40)]
 
 
 def tag(kind: str, key: str) -> str:
@@ -54,9 +90,8 @@ def tag(kind: str, key: str) -> str:
 
 def sealed(entry: CacheEntry, key: keys.PrivateKey) -> bytes:
     """Return the entry's statement in an envelope that this key has signed."""
-    about = _Predicate(kind=entry.kind, key=entry.key, size=entry.size, maker=entry.maker, made=entry.made)
-    subject = Resource(name=entry.name, digest={"sha256": entry.sha256})
-    document = Statement(subject=(subject,), predicate_type=PREDICATE, predicate=msgspec.to_builtins(about))
+    subject = tuple(Resource(name=file.name, digest={"sha256": file.sha256}) for file in entry.files)
+    document = Statement(subject=subject, predicate_type=PREDICATE, predicate=msgspec.to_builtins(entry))
     return msgspec.json.encode(signing.seal(document, key))
 
 
@@ -74,17 +109,13 @@ def opened(data: bytes, kind: str, key: str, trusted: Iterable[keys.PublicKey]) 
         return "no key that you trust has signed it"
     try:
         document = statement.decode(envelope.payload)
+        if (envelope.payload_type, document.predicate_type) != (statement.PAYLOAD, PREDICATE):
+            return "its statement is about something else, or of another version of graphcrate"
         about = codec.convert(document.predicate, _Predicate)
     except UNREADABLE:
         return "its statement is of another version of graphcrate"
-    if envelope.payload_type != statement.PAYLOAD or document.predicate_type != PREDICATE or len(document.subject) != 1:
-        return "its statement is about something else"
     if (about.kind, about.key) != (kind, key):
-        return f"it is the entry of {about.kind} {about.key[:12]}, under another name"
-    (subject,) = document.subject
-    sha256 = subject.digest.get("sha256", "")
-    if not is_file_name(subject.name) or len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-        return "its statement names no file"
-    return CacheEntry(
-        kind=kind, key=key, name=subject.name, size=about.size, sha256=sha256, maker=about.maker, made=about.made
-    )
+        return f"it is the entry of {printable(about.kind)} {printable(about.key[:12])}, under another name"
+    if len({file.name for file in about.files}) < len(about.files):
+        return "its statement has two files of one name"
+    return CacheEntry(**msgspec.structs.asdict(about))

@@ -6,7 +6,7 @@ A place is asked and never trusted: what it gives counts by its signature, and a
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -19,7 +19,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file, writing
 from graphcrate.host.net import Client
 from graphcrate.inputs.shared import entry
-from graphcrate.inputs.shared.entry import CacheEntry
+from graphcrate.inputs.shared.entry import CacheEntry, SharedFile
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError, UsageError
 from graphcrate.oci import access, credentials, push, reference
@@ -45,12 +45,15 @@ class CachePlace(ABC):
         """Return the envelope of an entry; None where there is none."""
 
     @abstractmethod
-    def fetch(self, known: CacheEntry, target: Path, advance: Callable[[int], None]) -> None:
-        """Write an entry's file to `target`. Its hash is for the caller to check."""
+    def fetch(self, known: SharedFile, target: Path, advance: Callable[[int], None]) -> None:
+        """Write a file of an entry to `target`. Its hash is for the caller to check."""
 
     @abstractmethod
-    def write(self, made: CacheEntry, envelope: bytes, file: Path) -> None:
-        """Put a file there, then its entry: who reads meanwhile finds both or none."""
+    def write(self, made: CacheEntry, envelope: bytes, sources: Sequence[Path]) -> None:
+        """Put an entry's files there, then the entry: who reads meanwhile finds all or none.
+
+        `sources`: where the files are here, in their order.
+        """
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class CacheFolder(CachePlace):
         except FileNotFoundError:
             return None
 
-    def fetch(self, known: CacheEntry, target: Path, advance: Callable[[int], None]) -> None:
+    def fetch(self, known: SharedFile, target: Path, advance: Callable[[int], None]) -> None:
         """Copy it; no more than it should have."""
         with self._opened(self._blob(known)) as source, target.open("wb") as stream:
             left = known.size + 1
@@ -76,18 +79,21 @@ class CacheFolder(CachePlace):
                 left -= len(piece)
                 advance(len(piece))
 
-    def write(self, made: CacheEntry, envelope: bytes, file: Path) -> None:
-        """Write both under temporary names, and rename them."""
-        with file.open("rb") as source, writing(self._blob(made), mode=0o644) as part, part.open("wb") as stream:
-            while piece := source.read(_PIECE):
-                stream.write(piece)
+    def write(self, made: CacheEntry, envelope: bytes, sources: Sequence[Path]) -> None:
+        """Write all under temporary names, and rename them; what another entry has brought is there already."""
+        for file, path in zip(made.files, sources, strict=True):
+            if file.is_at(self._blob(file)):
+                continue
+            with path.open("rb") as source, writing(self._blob(file), mode=0o644) as part, part.open("wb") as stream:
+                while piece := source.read(_PIECE):
+                    stream.write(piece)
         write_file(self._entry(made.tag), envelope)
 
     def _entry(self, tag: str) -> Path:
         return self.path / "entries" / f"{tag}.json"
 
-    def _blob(self, of: CacheEntry) -> Path:
-        return self.path / "blobs" / "sha256" / of.sha256
+    def _blob(self, file: SharedFile) -> Path:
+        return self.path / "blobs" / "sha256" / file.sha256
 
     def _open(self, path: Path, most: int) -> bytes:
         with self._opened(path) as stream:
@@ -118,19 +124,19 @@ class WebServer(CachePlace):
         answer = self.client.request("GET", url, accept=(200, *ABSENT), tries=1, limit=entry.MOST_BYTES)
         return answer.body if answer.status == 200 else None
 
-    def fetch(self, known: CacheEntry, target: Path, advance: Callable[[int], None]) -> None:
+    def fetch(self, known: SharedFile, target: Path, advance: Callable[[int], None]) -> None:
         """Download it."""
         url = f"{self.address}/blobs/sha256/{known.sha256}"
         self.client.download(url, target, size=known.size, sha256=known.sha256, advance=advance, tries=1)
 
-    def write(self, made: CacheEntry, envelope: bytes, file: Path) -> None:
+    def write(self, made: CacheEntry, envelope: bytes, sources: Sequence[Path]) -> None:
         """Raise NetworkError: it is read-only."""
         raise NetworkError(f"{self.name} is a web server, which is read alone", next_step="name a registry or a folder")
 
 
 @dataclass(frozen=True)
 class RegistryCache(CachePlace):
-    """A repository of a registry: an artifact for each entry, with the envelope and the file as its blobs."""
+    """A repository of a registry: an artifact for each entry, with the envelope and the files as its blobs."""
 
     name: str
     reading: Repository
@@ -150,25 +156,25 @@ class RegistryCache(CachePlace):
             raise IntegrityError(f"{self.name}:{tag} is not an entry of a cache")
         return self.reading.config(layers[0])
 
-    def fetch(self, known: CacheEntry, target: Path, advance: Callable[[int], None]) -> None:
+    def fetch(self, known: SharedFile, target: Path, advance: Callable[[int], None]) -> None:
         """Pull the blob that the statement names, the manifest is not asked which."""
-        blob = spec.Descriptor(media_type=_FILE, digest=f"sha256:{known.sha256}", size=known.size)
-        self.reading.blob(blob, target, advance)
+        self.reading.blob(_descriptor(known), target, advance)
 
-    def write(self, made: CacheEntry, envelope: bytes, file: Path) -> None:
-        """Push the blobs, then the manifest under its tag."""
+    def write(self, made: CacheEntry, envelope: bytes, sources: Sequence[Path]) -> None:
+        """Push the blobs, then the manifest under its tag: it names all of them, so that none is collected."""
         statement = spec.Descriptor(media_type=ENVELOPE, digest=digest_of(envelope), size=len(envelope))
-        title = {"org.opencontainers.image.title": made.name}
-        blob = spec.Descriptor(media_type=_FILE, digest=f"sha256:{made.sha256}", size=made.size, annotations=title)
         config = spec.Descriptor(media_type=spec.EMPTY, digest=digest_of(spec.EMPTY_BLOB), size=len(spec.EMPTY_BLOB))
-        manifest = spec.Manifest(schema_version=2, media_type=spec.MANIFEST, config=config, layers=(statement, blob))
-        blobs = [
-            UploadBlob(descriptor=blob, path=file),
-            UploadBlob(descriptor=statement, data=envelope),
-            UploadBlob(descriptor=config, data=spec.EMPTY_BLOB),
-        ]
+        files = [_descriptor(file) for file in made.files]
+        manifest = spec.Manifest(schema_version=2, media_type=spec.MANIFEST, config=config, layers=(statement, *files))
+        blobs = [UploadBlob(descriptor=blob, path=path) for blob, path in zip(files, sources, strict=True)]
+        blobs += [UploadBlob(descriptor=statement, data=envelope), UploadBlob(descriptor=config, data=spec.EMPTY_BLOB)]
         push.push_blobs(self.writing, blobs, lambda _: None)
         push.put_manifest(self.writing, made.tag, msgspec.json.encode(manifest), spec.MANIFEST)
+
+
+def _descriptor(file: SharedFile) -> spec.Descriptor:
+    title = {"org.opencontainers.image.title": file.name}
+    return spec.Descriptor(media_type=_FILE, digest=f"sha256:{file.sha256}", size=file.size, annotations=title)
 
 
 def _pause(seconds: float) -> None:

@@ -1,13 +1,15 @@
-"""Take from a shared cache what would be compiled, and give to it what was, after a build that passed.
+"""Take from a shared cache what would be made here, and give to it what was, after a build that passed.
 
 Never a reason to fail, and never longer than what it saves: a place that fails or is slow is left out for the rest of
 the build, with one line. One fault is an error: a wheel that was compiled here again and is another one.
 """
 
+import collections
+import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -20,15 +22,18 @@ from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.hashing import sha256_of
+from graphcrate.host.parallel import StoppedError
 from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.inputs.shared import entry, places
-from graphcrate.inputs.shared.entry import COMPILED, CacheEntry
+from graphcrate.inputs.shared.entry import COMPILED, CacheEntry, SharedFile
 from graphcrate.inputs.shared.places import CachePlace
 from graphcrate.model.command import setting
 from graphcrate.model.errors import GraphcrateError, IntegrityError, UsageError
 from graphcrate.model.lock import LockedPackage
+from graphcrate.model.report import SharedPart
+from graphcrate.model.words import printable
 
-#: Seconds that reading a wheel may take. The smallest of PyG's extensions compiles for longer on two cores.
+#: Seconds that a place may take; more where making took longer. The smallest of PyG's extensions compiles for longer.
 SECONDS = 60.0
 #: the variables that stand for the options, for commands that have none
 PLACES, TRUST, KEY, SHARE = (
@@ -37,165 +42,229 @@ PLACES, TRUST, KEY, SHARE = (
     "GRAPHCRATE_CACHE_KEY",
     "GRAPHCRATE_CACHE_CHECK",
 )
+THREADS = 4  #: files at once
+_SLOWEST = 1 << 20  #: bytes a second that writing is waited for
 _REFUSED = "refused"  #: folder of the cache with what turned out wrong here
 _Result = TypeVar("_Result")
 
 
 @dataclass
 class Taken:
-    """Wheels that came from a shared cache, and entries whose wheels are compiled here all the same, to compare."""
+    """Entries whose wheels are compiled here all the same, to compare, by their keys."""
 
-    names: list[str] = field(default_factory=list)
-    compared: dict[str, tuple[CacheEntry, CachePlace]] = field(default_factory=dict)
+    compared: dict[str, tuple[CachePlace, CacheEntry]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class SiteCache:
-    """The shared caches of one build, in the order in which they are asked."""
+    """The shared caches of one build, in the order in which they are asked. `parts`: what came from them so far."""
 
     places: Sequence[CachePlace]
     trusted: Sequence[keys.PublicKey]
     signer: keys.PrivateKey | None
     share: int  #: of so many entries one is compiled here and compared; 0: of none
     ctx: Context
+    parts: list[SharedPart] = field(default_factory=list)
     _failed: set[str] = field(default_factory=set)
+
+    def entries(
+        self, kind: str, key: str, title: str, objection: Callable[[CacheEntry], str]
+    ) -> Iterator[tuple[CachePlace, CacheEntry]]:
+        """Yield the entries of this key that count, and say why others do not.
+
+        `objection`: says why the files are not those of `title`; empty where they are.
+        """
+        for place in self.places if self.trusted else ():
+            answer = self._asked(place, "cannot be read", [functools.partial(place.read, entry.tag(kind, key))])
+            if not answer or not answer[0]:
+                continue
+            known = entry.opened(answer[0], kind, key, self.trusted)
+            why = known if isinstance(known, str) else objection(known)
+            if isinstance(known, CacheEntry) and not why and self._refusal(known).exists():
+                why = "made here it was another file"
+            if why or isinstance(known, str):
+                self.ctx.progress.note(f"{place.name}: {title} is not taken: {why}")
+            else:
+                yield place, known
+
+    def bring(
+        self, place: CachePlace, known: CacheEntry, targets: Mapping[str, Path], title: str, needed: int = 0
+    ) -> bool:
+        """Write files of an entry, by name; tell whether all are what was signed. It may take as long as making them.
+
+        `needed`: bytes on the cache's disk, with what is made of them.
+        """
+        files = [file for file in known.files if file.name in targets]
+        stop = threading.Event()
+        with self.ctx.progress.task(f"{title} of {place.name}", sum(file.size for file in files)) as task:
+
+            def advance(count: int) -> None:
+                if stop.is_set():
+                    raise StoppedError
+                task.advance(count)
+
+            def fetch(file: SharedFile) -> str:
+                self.ctx.cache.require(needed, title)
+                place.fetch(file, targets[file.name], advance)
+                return "" if file.is_at(targets[file.name]) else file.name
+
+            questions = [functools.partial(fetch, file) for file in files]
+            others = self._asked(place, "cannot be read", questions, max(SECONDS, known.seconds), stop)
+        if others is None:
+            return False
+        if names := list(filter(None, others)):
+            self.ctx.progress.note(f"{place.name}: {names[0]} is not taken: it has other bytes than were signed")
+            return False
+        size = sum(file.size for file in files)
+        self.parts.append(SharedPart(title=title, place=place.name, bytes=size, maker=known.who))
+        return True
+
+    def offer(self, kind: str, key: str, sources: Mapping[str, Path], seconds: float = 0) -> bool:
+        """Put files under their names into the first place that takes them, where it lacks the entry; tell whether.
+
+        `seconds`: what making them took.
+        """
+        place = next((place for place in self.places if place.is_writable), None)
+        if self.signer is None or place is None:
+            return False
+        size = sum(path.stat().st_size for path in sources.values())
+        question = functools.partial(self._put, place, self.signer, entry.tag(kind, key), kind, key, sources, seconds)
+        answer = self._asked(place, "cannot be written", [question], SECONDS + size / _SLOWEST)
+        return answer is not None and answer[0]
+
+    @property
+    def writes_to(self) -> str:
+        """The name of the place that gets what is made here; empty where none does, or none any more."""
+        names = [place.name for place in self.places if place.is_writable and self.signer is not None][:1]
+        return "".join(name for name in names if name not in self._failed)
 
     def take(self, sources: Mapping[Path, LockedPackage]) -> Taken:
         """Bring wheels into the cache. `sources`: the folder for a wheel, which its key names → the source."""
-        taken = Taken()
-        if self.trusted:
-            for shelf, package in sources.items():
-                self._take(shelf, package, taken)
-        if taken.names:
-            self.ctx.progress.note(
-                f"from a shared cache, signed by a key that you trust: {', '.join(sorted(taken.names))}"
-            )
+        taken, names = Taken(), []
+        for shelf, package in sources.items():
+            key, objection = shelf.name, functools.partial(_objection, package)
+            for place, known in self.entries(COMPILED, key, package.name, objection):
+                if self.share and int(key[:8], 16) % self.share == 0:
+                    taken.compared[key] = place, known
+                    break
+                with self.ctx.cache.folder() as folder:
+                    (wheel := folder / "wheel" / known.files[0].name).parent.mkdir()
+                    if self.bring(place, known, {wheel.name: wheel}, package.name):
+                        self.ctx.cache.adopt(wheel.parent, shelf)
+                        names.append(package.name)
+                        break
+        if names:
+            self.ctx.progress.note(f"from a shared cache, signed by a key that you trust: {', '.join(sorted(names))}")
         return taken
 
     def compare(self, taken: Taken, wheels: Iterable[Path]) -> None:
         """Compare wheels that were compiled here with entries. Raises IntegrityError for another one."""
         made = {wheel.parent.name: wheel for wheel in wheels}
-        for key, (known, place) in taken.compared.items():
-            if key not in made or (here := sha256_of(made[key])) == known.sha256:
+        for key, (place, known) in taken.compared.items():
+            (file,) = known.files
+            if key not in made or (here := sha256_of(made[key])) == file.sha256:
                 continue
-            self.ctx.cache.write(self.ctx.cache.path(_REFUSED, f"{key}-{known.sha256}"), b"")
+            self.ctx.cache.write(self._refusal(known), b"")
             raise IntegrityError(
                 f"{made[key].name}, compiled here, is another file than the one in {place.name}",
-                cause=f"The same sources and compilers give the same bytes: {known.maker} wrote {known.sha256} on "
-                f"{known.made}, and this machine made {here}. One of the two is faulty, or was changed.",
+                cause=f"The same sources and compilers give the same bytes: {printable(known.maker)} wrote "
+                f"{file.sha256} on {printable(known.made)}, and this machine, {_maker()}, made {here}. "
+                "One of the two is faulty, or was changed.",
                 next_step="the same command again builds with the wheel from here; remove the entry "
                 f"{known.tag} from {place.name}, and ask who has the key that signed it",
             )
 
     def give(self, wheels: Iterable[Path]) -> None:
-        """Put wheels of the cache into the first place that takes them, where it lacks them."""
-        place = next((place for place in self.places if place.is_writable), None)
-        if self.signer is None or place is None or place.name in self._failed:
-            return
-        given = []
-        for wheel in wheels:
-            answer = self._asked(place, "cannot be written", functools.partial(self._put, place, self.signer, wheel))
-            if answer is None:
-                break
-            given += [wheel.name] if answer else []
+        """Put wheels of the cache into the place that is written to, where it lacks them."""
+        given = [wheel.name for wheel in wheels if self.offer(COMPILED, wheel.parent.name, {wheel.name: wheel})]
         if given:
-            self.ctx.progress.note(f"to the shared cache {place.name}: {', '.join(given)}")
+            self.ctx.progress.note(f"to the shared cache {self.writes_to}: {', '.join(given)}")
 
-    def _put(self, place: CachePlace, signer: keys.PrivateKey, wheel: Path) -> bool:
-        """Put a wheel into a place; False where an entry that counts is there."""
-        made = CacheEntry(
-            kind=COMPILED,
-            key=wheel.parent.name,
-            name=wheel.name,
-            size=wheel.stat().st_size,
-            sha256=sha256_of(wheel),
-            maker=f"graphcrate {__version__} on {os.uname().nodename}",
-            made=settings.now_utc(),
-        )
-        there, own = place.read(made.tag), [*self.trusted, signer.public_key()]
-        if there is not None and isinstance(entry.opened(there, made.kind, made.key, own), CacheEntry):
+    def _put(
+        self,
+        place: CachePlace,
+        signer: keys.PrivateKey,
+        tag: str,
+        kind: str,
+        key: str,
+        sources: Mapping[str, Path],
+        seconds: float,
+    ) -> bool:
+        """Put an entry into a place; False where one that counts is there."""
+        there, own = place.read(tag), [*self.trusted, signer.public_key()]
+        if there is not None and isinstance(entry.opened(there, kind, key, own), CacheEntry):
             return False
-        place.write(made, entry.sealed(made, signer), wheel)
+        files = tuple(SharedFile.of(path, name) for name, path in sources.items())
+        made = CacheEntry(kind=kind, key=key, files=files, seconds=seconds, maker=_maker(), made=settings.now_utc())
+        place.write(made, entry.sealed(made, signer), list(sources.values()))
         return True
 
-    def _take(self, shelf: Path, package: LockedPackage, taken: Taken) -> None:
-        key = shelf.name
-        for place in self.places:
-            data = self._asked(place, "cannot be read", functools.partial(_read, place, entry.tag(COMPILED, key)))
-            if not data:
-                continue
-            known = entry.opened(data, COMPILED, key, self.trusted)
-            why = known if isinstance(known, str) else self._objection(known, key, package)
-            if why or isinstance(known, str):
-                self.ctx.progress.note(f"{place.name}: {package.name} is not taken: {why}")
-                continue
-            if self.share and int(key[:8], 16) % self.share == 0:
-                taken.compared[key] = (known, place)
-                return
-            if self._fetched(place, known, shelf):
-                taken.names.append(package.name)
-                return
+    def _refusal(self, known: CacheEntry) -> Path:
+        """The file that says that an entry turned out wrong here."""
+        return self.ctx.cache.path(_REFUSED, f"{known.key}-{known.files[0].sha256}")
 
-    def _objection(self, known: CacheEntry, key: str, package: LockedPackage) -> str:
-        """Return why an entry is not taken for a package; empty where it is."""
-        try:
-            name, version, _, _ = parse_wheel_filename(known.name)
-        except InvalidWheelFilename:
-            return f"{known.name} is not a wheel"
-        if (name, str(version)) != (canonicalize_name(package.name), str(package.version)):
-            return f"{known.name} is another package"
-        if self.ctx.cache.path(_REFUSED, f"{key}-{known.sha256}").exists():
-            return "compiled here it was another file"
-        return ""
+    def _asked(
+        self,
+        place: CachePlace,
+        what: str,
+        questions: Sequence[Callable[[], _Result]],
+        seconds: float = 0,
+        stop: threading.Event | None = None,
+    ) -> list[_Result] | None:
+        """Return a place's answers, in any order; None where it fails or takes too long, and then it is asked no more.
 
-    def _fetched(self, place: CachePlace, known: CacheEntry, shelf: Path) -> bool:
-        with (
-            self.ctx.cache.folder() as folder,
-            self.ctx.progress.task(f"{known.name} of {place.name}", known.size) as task,
-        ):
-            (wheel := folder / "wheel" / known.name).parent.mkdir()
-
-            def fetch() -> bool:
-                place.fetch(known, wheel, task.advance)
-                return wheel.stat().st_size == known.size and sha256_of(wheel) == known.sha256
-
-            answer = self._asked(place, "cannot be read", fetch)
-            if answer:
-                self.ctx.cache.adopt(wheel.parent, shelf)
-            elif answer is not None:
-                self.ctx.progress.note(f"{place.name}: {known.name} is not taken: it has other bytes than were signed")
-            return bool(answer)
-
-    def _asked(self, place: CachePlace, what: str, question: Callable[[], _Result]) -> _Result | None:
-        """Return a place's answer; None where it fails or takes longer than compiling, and then it is asked no more."""
+        Several are asked for at once. `seconds`: how long it may take, at least SECONDS; `stop` is set when it failed.
+        """
         if place.name in self._failed:
             return None
+        seconds, left = max(SECONDS, seconds), collections.deque(questions)
         answers: list[_Result] = []
         faults: list[str] = []
 
         def ask() -> None:
             try:
-                answers.append(question())
+                while left and not faults:
+                    with contextlib.suppress(IndexError):  # another thread had the last
+                        question = left.popleft()
+                        answers.append(question())
             except GraphcrateError as error:
                 faults.append(error.what)
             except OSError as error:
                 faults.append(error.strerror or str(error))
+            except StoppedError:
+                pass
 
         # Nothing can end a server's silence or a dead file server from here: it is left behind when the time is over.
-        thread = threading.Thread(target=ask, daemon=True)
-        thread.start()
-        thread.join(SECONDS)
-        if answers:
-            return answers[0]
-        why = faults[0] if faults else f"it took more than {SECONDS:.0f} s, and compiling takes as much"
+        threads = [threading.Thread(target=ask, daemon=True) for _ in range(min(THREADS, len(questions)))]
+        end = settings.now() + seconds
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, end - settings.now()))
+        if len(answers) == len(questions):
+            return answers
+        if stop is not None:
+            stop.set()
+        why = faults[0] if faults else f"it took more than {seconds:.0f} s, and making it takes as much"
         self._failed.add(place.name)
         self.ctx.progress.warn(f"the shared cache {place.name} {what}: {why}; going on without it")
         return None
 
 
-def _read(place: CachePlace, tag: str) -> bytes:
-    """Return an entry's envelope; empty where there is none."""
-    return place.read(tag) or b""
+def _objection(package: LockedPackage, known: CacheEntry) -> str:
+    """Return why an entry is not taken for a package; empty where it is."""
+    name = known.files[0].name
+    try:
+        project, version, _, _ = parse_wheel_filename(name)
+    except InvalidWheelFilename:
+        return f"{printable(name)} is not a wheel"
+    if (project, str(version)) != (canonicalize_name(package.name), str(package.version)):
+        return f"{name} is another package"
+    return "" if len(known.files) == 1 else "it is more than a wheel"
+
+
+def _maker() -> str:
+    return f"graphcrate {__version__} on {os.uname().nodename}"
 
 
 def of(options: SourceOptions, ctx: Context) -> SiteCache | None:

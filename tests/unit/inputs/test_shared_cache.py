@@ -1,6 +1,7 @@
 """A site's shared cache: what is taken and given, and that no place of it decides what a build gets."""
 
 import base64
+import dataclasses
 import json
 import os
 import threading
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.inputs.shared import entry, places, site_cache
-from graphcrate.inputs.shared.entry import CacheEntry
+from graphcrate.inputs.shared.entry import CacheEntry, SharedFile
 from graphcrate.model.errors import IntegrityError, UsageError
 from tests.made import refused, sdist
 from tests.unit import tars
@@ -165,8 +166,9 @@ def alter(**changes):
     return change
 
 
-def entry_of(**changes):
-    fields = {"kind": "compiled", "key": KEY, "name": WHEEL, "size": len(CONTENT), "sha256": tars.sha256(CONTENT)[7:]}
+def entry_of(*files, name=WHEEL, sha256="", **changes):
+    file = SharedFile(name=name, size=len(CONTENT), sha256=sha256 or tars.sha256(CONTENT)[7:])
+    fields = {"kind": "compiled", "key": KEY, "files": (file, *files), "seconds": 9.0}
     return CacheEntry(**{**fields, "maker": "graphcrate 1 on n1", "made": "2026-11-29T00:00:00Z", **changes})
 
 
@@ -174,15 +176,19 @@ WORTHLESS = {
     "nothing": (lambda _: b"", ""),
     "no-json": (lambda _: b"<html>", "it is not a signed statement"),
     "json-of-another-kind": (lambda _: b'{"a": 1}', "it is not a signed statement"),
-    "altered": (alter(size=1), "no key that you trust has signed it"),
+    "altered": (alter(seconds=1), "no key that you trust has signed it"),
     "stranger": (lambda _: entry.sealed(entry_of(), STRANGER), "no key that you trust has signed it"),
     "other-key": (
         lambda _: entry.sealed(entry_of(key=OTHER), SITE),
         "it is the entry of compiled cdcdcdcdcdcd, under ",
     ),
     "other-kind": (lambda _: entry.sealed(entry_of(kind="base"), SITE), "it is the entry of base abababababab, under "),
-    "no-file-name": (lambda _: entry.sealed(entry_of(name="../x.whl"), SITE), "its statement names no file"),
-    "no-hash": (lambda _: entry.sealed(entry_of(sha256="Z" * 64), SITE), "its statement names no file"),
+    "no-file-name": (lambda _: entry.sealed(entry_of(name="../x.whl"), SITE), "of another version of graphcrate"),
+    "no-hash": (lambda _: entry.sealed(entry_of(sha256="Z" * 64), SITE), "of another version of graphcrate"),
+    "no-files": (lambda _: entry.sealed(entry_of(files=()), SITE), "of another version of graphcrate"),
+    "a-year": (lambda _: entry.sealed(entry_of(seconds=3e7), SITE), "of another version of graphcrate"),
+    "twice": (lambda _: entry.sealed(entry_of(entry_of().files[0]), SITE), "two files of one name"),
+    "more": (lambda _: entry.sealed(entry_of(SharedFile.of(Path(__file__))), SITE), "it is more than a wheel"),
     "no-wheel": (lambda _: entry.sealed(entry_of(name="a.txt"), SITE), "a.txt is not a wheel"),
     "other-package": (
         lambda _: entry.sealed(entry_of(name=WHEEL.replace("scatter", "sparse")), SITE),
@@ -233,7 +239,7 @@ def test_a_place_that_never_answers_is_left_after_its_time_and_the_next_one_is_a
         "read",
         lambda place, tag: (hanging.wait(30), None)[1] if place is slow else read(place, tag),
     )
-    second.cache = site_cache.SiteCache([slow, *second.cache.places], second.cache.trusted, None, 0, second.ctx)
+    second.cache = dataclasses.replace(second.cache, places=[slow, *second.cache.places])
     assert second.take() == [WHEEL]
     hanging.set()
     assert second.said.lines[0].startswith("the shared cache slow cannot be read: it took more than ")
@@ -266,7 +272,7 @@ def test_one_in_so_many_entries_is_compiled_here_and_another_result_is_refused_f
     (third.shelf(KEY) / WHEEL).unlink()
     again = user("third", filled)
     assert again.take() == []
-    assert "compiled here it was another file" in again.said.lines[-1]
+    assert "made here it was another file" in again.said.lines[-1]
 
 
 def test_what_is_there_is_not_given_again_and_a_strangers_entry_is_replaced(filled, user):
