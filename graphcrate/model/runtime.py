@@ -60,8 +60,9 @@ class OwnImage(NamedTuple):
     """The way to run a program in an image that was built here: bring it to the host that runs it, then type `line`."""
 
     to: str  #: a form for `convert`, or without `file` a registry for `publish`
-    line: str  #: with `{name}` of the image in it
+    line: str  #: with `{name}` of the image in it, and `{gpus}`
     file: str = ""  #: that `convert` writes
+    gpus: str = ""  #: in the line of an image with CUDA
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +103,8 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
             to="docker",
             file="image.tar",
             line="docker load --input image.tar\n"
-            'docker run --rm --gpus all --shm-size=8g --volume "$PWD:/work" {name} python train.py',
+            'docker run --rm {gpus}--shm-size=8g --volume "$PWD:/work" --workdir /work {name} python train.py',
+            gpus="--gpus all ",
         ),
     ),
     "apptainer": Runtime(
@@ -130,7 +132,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
                 "singularity pull --no-https {name}.sif docker://{image}",
             )
         },
-        own=OwnImage(to="sif", file="image.sif", line="singularity run --nv image.sif python train.py"),
+        own=OwnImage(to="sif", file="image.sif", line="singularity run {gpus}image.sif python train.py", gpus="--nv "),
     ),
     "pyxis": Runtime(
         title="pyxis",

@@ -172,23 +172,23 @@ def _timeline(folder: Path) -> Timeline | None:
     return timeline.read(data) if data else None
 
 
-def _run_tabs(ref: str, name: str) -> list[RunTab]:
+def run_tabs(ref: str, name: str, *, has_gpus: bool) -> list[RunTab]:
     """A tab for each runtime, those of Slurm's clusters first, and one for this machine without any."""
     rows = sorted(RUNTIMES.items(), key=lambda row: not any(form.is_slurm for form in row[1].jobs.values()))
     tabs = []
     for runtime, row in rows:
         to, file = row.own.to, row.own.file
         brought = command("convert", ref, to=to, output=file) if file else command("publish", ref, to=to)
-        tabs.append(RunTab(runtime, row.title, f"{brought}\n{row.own.line.format(name=name)}"))
+        line = row.own.line.format(name=name, gpus=row.own.gpus if has_gpus else "")
+        tabs.append(RunTab(runtime, row.title, f"{brought}\n{line}"))
     return [*tabs, RunTab("here", "no engine", str(command("run", ref, "--", "python", "train.py")))]
 
 
 def html(page: Page) -> str:
     """Draw a report as one file."""
     names = {name: row.shown or row.title for name, row in RUNTIMES.items()}
-    return render_page(
-        "report.html", {"page": page, "unknown": UNKNOWN, "names": names, "tabs": _run_tabs(page.ref, page.name)}
-    )
+    tabs = run_tabs(page.ref, page.name, has_gpus=bool(page.gpus))
+    return render_page("report.html", {"page": page, "unknown": UNKNOWN, "names": names, "tabs": tabs})
 
 
 def comparison(first: Page, second: Page) -> str:

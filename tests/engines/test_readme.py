@@ -124,16 +124,16 @@ def test_will_it_run_there(user, registry, workplace, built_image):
 @pytest.mark.engine("docker-registry", "skopeo")
 def test_publish_section_commands_reach_a_registry(user, registry, built_image):
     person = user({"COSIGN_PASSWORD": "canary-c0ffee"}, ["cosign.*"])
-    person.type("./build.py keys")
     ours = [
         ("make publish", f"{MAKE} publish"),
-        ("STACK=glt CUDA=12.1", "CUDA=11.8"),
+        ("STACK=glt CUDA=12.1 FLAVOUR=jupyter ALLOW_CPU_ONLY=yes", "CUDA=11.8"),
         ("CUDA=11.8", f"{settings(small_stack())} ALLOW_CPU_ONLY=yes"),
         ("registry.example/team/pyg", f"{registry}/readme/torch"),
         ("registry.example/team", f"{registry}/readme"),
         ("acr:cn-shanghai/team", f"{registry}/acr"),
     ]
-    ((publish, verify),) = blocks(README, "Publish")
+    ((pair, publish, verify),) = blocks(README, "Publish")
+    person.type(pair)
     for command, namespace in ((publish, "readme"), (in_table("Run it")[-2], "acr")):
         person.type(command, *ours)
         assert in_registry(registry, f"{namespace}/torch", built_image)

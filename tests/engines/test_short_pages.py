@@ -4,6 +4,8 @@ The small image stands in for pyg, and this machine, without GPUs, for the nodes
 made.
 """
 
+import html
+import re
 import shlex
 import sys
 
@@ -93,7 +95,10 @@ def test_images_page_commands_write_reports_and_compare(person, docker):
     for command in (report, comparison, catalog):
         assert (user.folder / user.type(command).strip()).stat().st_size > 1000
     assert "torch " in user.type(inspect)
-    user.type("docker load --input $(./build.py convert pyg:<tag> --to docker --force)")
+    page = (user.folder / user.type(report).strip()).read_text(encoding="utf-8")
+    for tab in ("docker", "here"):  # what its copy button gives
+        button = re.search(rf'id="run-{tab}"><div class="copy"><pre>(.*?)</pre>', page, re.DOTALL)[1]
+        assert user.type(html.unescape(button)).endswith(TRAINED), button
     ((of_docker, of_file),) = blocks(IMAGES, "With an engine of your own")
     assert "\nidentical\n" in user.type(of_docker)
     assert "compared: paths" in user.type(of_file)  # what may differ, and why, is not the end of it

@@ -2,6 +2,7 @@
 
 from graphcrate.checks.contracts.check import absent, check, failed, passed, since, unknown, warned
 from graphcrate.compat.facts.facts import is_older
+from graphcrate.model.command import setting
 from graphcrate.model.contract import CheckVerdict, Host, ImageView
 from graphcrate.model.words import number_of
 from ocilayout import spec
@@ -94,4 +95,4 @@ def notebook(view: ImageView, host: Host) -> CheckVerdict:
     servers += [view.programs[name] for name in _NOTEBOOKS if name in view.programs]
     if servers:
         return passed(servers[0])
-    return absent(view, warned("none in the image", "pip install jupyterlab, where it shall open in DSW"))
+    return absent(view, warned("none in the image", f"{setting(flavour='jupyter')}, where it shall open in DSW"))

@@ -15,7 +15,9 @@ from graphcrate.model.recipe import Additions
 from graphcrate.model.report import Audited, BuildParameters, Fallback
 from graphcrate.model.words import size
 from graphcrate.oci.layout import read_layout
+from graphcrate.pages import report
 from tests import ROOT
+from tests.commands import objection, parts
 from tests.unit import small_layouts
 from tests.unit.pages.test_pages import SUITE, written
 from upkeep.catalogue import pages
@@ -49,6 +51,23 @@ def test_catalogue_links_lead_to_its_pages(site):
         for target in re.findall(r'href="([^"]*)"', text):
             assert (site / html.unescape(target)).is_file(), target
         assert "<script>alert" not in text
+
+
+def test_each_copy_button_gives_commands_that_their_programs_take(site, context, tmp_path):
+    """Of the catalogue and of a report; Docker's begin in the folder that they mount, as README's does."""
+    image = report.read(str(tmp_path / "dist/pyg/tag/oci"), context, tmp_path / "dist")
+    texts = [report.html(image), *(path.read_text(encoding="utf-8") for path in site.glob("*.html"))]
+    buttons = [
+        html.unescape(text) for page in texts for text in re.findall(r'class="copy"><pre>(.*?)</pre>', page, re.S)
+    ]
+    assert len(buttons) > 100
+    for line in {line for text in buttons for line in text.splitlines() if not line.startswith("#")}:
+        assert [(line, said) for words in parts(line) if (said := objection(words))] == []
+    docker = {line for text in buttons for line in text.splitlines() if line.startswith("docker run")}
+    assert {("--gpus all" in line, '"$PWD:/work" --workdir /work' in line) for line in docker} == {
+        (True, True),
+        (False, True),
+    }
 
 
 def test_catalogue_says_of_which_day_a_lock_is(site):

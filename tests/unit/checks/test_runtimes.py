@@ -86,7 +86,7 @@ def test_page_of_an_image_has_a_tab_for_each_runtime_row(monkeypatch):
     line = "ch-run image.sqsh -- python train.py"
     row = msgspec.structs.replace(RUNTIMES["docker"], title="Charliecloud", own=OwnImage("sqsh", line, "image.sqsh"))
     monkeypatch.setattr(report, "RUNTIMES", {**RUNTIMES, "charliecloud": row})
-    tabs = {tab.id: tab for tab in report._run_tabs("pyg:1", "pyg:1")}
+    tabs = {tab.id: tab for tab in report.run_tabs("pyg:1", "pyg:1", has_gpus=True)}
     assert list(tabs) == ["apptainer", "pyxis", "docker", "pai", "charliecloud", "here"]
     assert tabs["charliecloud"].text == f"./build.py convert pyg:1 --to sqsh --output image.sqsh\n{line}"
     assert [tabs[name].title for name in ("docker", "charliecloud", "here")] == ["Docker", "Charliecloud", "no engine"]

@@ -24,7 +24,7 @@ from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport
 from graphcrate.model.runtime import RUNTIMES
 from graphcrate.pages.html import render_page
-from graphcrate.pages.report import NAME
+from graphcrate.pages.report import NAME, run_tabs
 
 _PACKAGE = "upkeep.catalogue"  #: has the templates; what they extend is in graphcrate.pages
 #: a mark's class in the style sheet
@@ -138,6 +138,7 @@ def write(ctx: Context, output: Path, site: Path) -> None:
         spoken = {word: texts[language] for word, texts in page_words().items() if language in texts}
         values: dict[str, object] = {"t": spoken, "language": language, "items": items, "maps": maps, "there": there}
         values |= {"marks": MARKS, "classes": _CLASSES, "languages": languages, "file_name": file_name}
+        values["run_tabs"] = run_tabs
         pages[site / file_name("index", language)] = render_page("catalog.html", values, _PACKAGE).encode()
         for item in items:
             described = item.recipe.translated.get(language, "")
