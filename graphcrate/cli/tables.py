@@ -23,7 +23,7 @@ from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.command import command, setting
 from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.platform import DEFAULT, SUPPORTED
-from graphcrate.model.recipe import Recipe, Variant
+from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
 from graphcrate.model.words import joined, number_of, size
 
@@ -106,6 +106,12 @@ def _without_a_proof(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
             yield f"{word}: {joined(names)}; {command('matrix')} builds and tests them (docs/proof.md)"
 
 
+def _without(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> dict[str, Any] | None:
+    """Name what this PyG lacks with the extension that its lock is without; None where it lacks nothing."""
+    features, extension = catalog.moved(variant, catalog.read_lock(ctx, recipe, variant, candidate))
+    return {"extension": extension, "features": features.split(", ")} if features else None
+
+
 def _gpus_of(on_gpus: Support, cuda: str) -> tuple[list[str], list[str]]:
     """GPUs that the image of a CUDA version runs on, and those that it has to be built for: sm_70, sm_75."""
     runs, built = on_gpus.with_mark(cuda, "native", "jit"), on_gpus.with_mark(cuda, "built")
@@ -139,6 +145,7 @@ def described(ctx: Context, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
             "proof": words.get((recipe.name, variant.cuda, candidate.name)),
             "locked_for": [platform.name for platform in locked_platforms(ctx, recipe, variant, candidate)],
             "newer": _newer(news, recipe, variant),
+            "without": _without(ctx, recipe, variant, candidate),
             "gpus": models_with(recipe, variant, candidate, "native", "jit"),
             "gpus_when_built_for": models_with(recipe, variant, candidate, "built"),
         }

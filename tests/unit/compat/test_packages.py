@@ -137,3 +137,6 @@ def test_plan_and_list_say_first_what_moved_to_a_missing_extension():
     listed = [*tables.variants(ctx, catalog.all_recipes(ctx))]
     assert [line.split()[1] for line in listed if "2.8.1†" in line] == ["12.8", "13.0", "13.2", "cpu"]
     assert "† without pyg_lib, so without fps, knn, radius and 5 more: docs/extensions.md" in listed
+    told = {one["cuda"]: one["without"] for one in tables.described(ctx, [catalog.find_recipe(ctx, "pyg")])}
+    assert {cuda for cuda, lost in told.items() if lost} == {"12.8", "13.0", "13.2", "cpu"}
+    assert told["12.8"] == {"extension": "pyg_lib", "features": TAKEN_OVER.split(", ")}
