@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -121,7 +121,7 @@ def job(
     partition: OnePartition = "",
     target: Target = "",
     nodes: Annotated[int, typer.Option(help="Machines.")] = 1,
-    gpus: Annotated[int, typer.Option(help="GPUs on each of them.")] = 1,
+    gpus: Annotated[int | None, typer.Option(help="GPUs on each of them; else 1.")] = None,
     per_gpu: PerGpu = None,
     cpus: Annotated[int, typer.Option(help="Slurm: cores for each GPU.")] = 0,
     time: Annotated[str, typer.Option(help="Slurm: time limit.")] = "",
@@ -133,7 +133,7 @@ def job(
     platform: options.AnyPlatform = "",
     output: options.Output = Path("dist"),
 ) -> None:
-    """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
+    """Print the job that runs an image, its module or bundle. Of PAI DLC a request, of PAI DSW an address."""
     from graphcrate.compat.variants import catalog, explain
     from graphcrate.compat.variants.targets import MachineRequest
     from graphcrate.render import jobs
@@ -141,16 +141,16 @@ def job(
     ctx = here()
     output = options.place_of(ref, output, platform)
     where, ref = jobs.read_runtime(runtime), named(ref, output, platform)
-    if jupyter:
-        command = _notebook(where, is_alone=not command and nodes == 1 and not per_gpu)
+    asked = {"--command": command, "--gpus": gpus, "--per-gpu": per_gpu, "--jupyter": jupyter}
+    command = _command(where, asked, nodes)
     job_ = jobs.Job(
         runtime=where,
-        name=name or jobs.job_name(ref),
+        name=name or jobs.default_name(ref, where),
         image=jobs.find_image(ref, where, output),
         command=command or jobs.default_command(ref, output, catalog.all_recipes(ctx)),
         partition=partition,
         nodes=nodes,
-        gpus=gpus,
+        gpus=1 if gpus is None else gpus,
         per_gpu=JOBS[where].per_gpu and nodes > 1 if per_gpu is None else per_gpu,
         cpus=cpus,
         time=time,
@@ -167,6 +167,21 @@ def job(
     if JOBS[where].is_slurm and not job_.cpus:
         ctx.progress.note(_DEFAULT_CORES.format(partition or "(none named)"))
     sys.stdout.write(jobs.text(job_))
+
+
+def _command(where: str, asked: Mapping[str, object], nodes: int) -> str:
+    """Return the command that was asked for; empty for the image's own program. Raises UsageError.
+
+    What brings an image alone takes none, and no option of a job that runs something.
+    """
+    given = [option for option, value in asked.items() if value not in (None, "", False)]
+    if given and not JOBS[where].runs:
+        raise UsageError(
+            f"{where} brings an image, and runs nothing: it has no {given[0]}", next_step=f"leave {given[0]} out"
+        )
+    if asked["--jupyter"]:
+        return _notebook(where, is_alone=not asked["--command"] and nodes == 1 and not asked["--per-gpu"])
+    return str(asked["--command"]) if JOBS[where].runs else "python"
 
 
 def _notebook(where: str, *, is_alone: bool) -> str:

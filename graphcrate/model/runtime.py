@@ -27,6 +27,7 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
     """The form in which `job` writes what a runtime runs: the template `job-NAME`, or a function of `render.jobs`."""
 
     options: frozenset[str] = frozenset()  #: of `job`, beside those of every job
+    runs: bool = True  #: a command; else the image alone is brought to where people type theirs
     is_slurm: bool = False  #: a script for sbatch, in which srun starts the processes
     files: tuple[str, ...] = ()  #: endings of files that it opens; the first is what `convert` makes
     pulls: Literal["", "registry", "any"] = ""  #: takes no reference; one with a registry's name; any
@@ -92,7 +93,10 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
             ),
             "podman": RunnerForm("NAME:TAG, a layout, podman:NAME:TAG, or a tar", ("podman",)),
         },
-        jobs={"docker": JobForm(pulls="any", bind="--volume", gpus="--gpus {gpus}", devices="options")},
+        jobs={
+            "docker": JobForm(pulls="any", bind="--volume", gpus="--gpus {gpus}", devices="options"),
+            "bundle": JobForm(files=(".sqsh",)),
+        },
         published={
             "docker": PublishedLine(
                 "docker run --gpus all --rm -it {image}",
@@ -124,7 +128,8 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
                 files=(".sif", ".simg", ".img"),  # older releases of Singularity wrote the last two
                 bind="--bind",
                 gpus="--nv",
-            )
+            ),
+            "module": JobForm(runs=False, files=(".sif", ".simg", ".img"), bind="--bind"),
         },
         published={
             "singularity": PublishedLine(
@@ -179,7 +184,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
                 pulls="registry",
                 registry=_ALIBABA,
             ),
-            "pai-dsw": JobForm(pulls="registry", registry=_ALIBABA),
+            "pai-dsw": JobForm(runs=False, pulls="registry", registry=_ALIBABA),
         },
         own=OwnImage(
             to="acr:cn-shanghai/NAMESPACE",

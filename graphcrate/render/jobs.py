@@ -75,6 +75,8 @@ _NO_MOUNT = {" \t": "a space", ",": "a comma", ":": "a colon"}
 BY_A_LINK = 'ln -s "THE FOLDER" ~/data    gives it a name without, which is mounted alike'
 #: names of jobs and partitions, which are written without quotes
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*", re.ASCII)
+#: of modules: pyg, or pyg/2.3.1
+_MODULE = re.compile(rf"{_PLAIN.pattern}(?:/{_PLAIN.pattern})?", re.ASCII)
 _ACCOUNT = re.compile(r"[A-Za-z0-9._@:/+-]+", re.ASCII)
 #: what only a shell understands: its operators, and a variable that is set before the program
 _SHELL = re.compile(r"[;&|<>$`()]|^\s*[A-Za-z_]\w*=", re.ASCII)
@@ -86,7 +88,8 @@ def read_runtime(name: str) -> str:
     if name in JOBS:
         return name
     known = runtime_name(name)
-    kinds = tuple(RUNTIMES[known].jobs) if known else ()
+    row = RUNTIMES[known] if known else None
+    kinds = [kind for kind in row.jobs if kind in (known, *row.also_called)] if row else []
     if len(kinds) != 1:
         raise UsageError(
             f"there is no runtime {name!r}; there are {', '.join(JOBS)}", next_step=f"--runtime {next(iter(JOBS))}"
@@ -149,6 +152,12 @@ def job_name(ref: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", image_name(ref)).strip("._+-") or "job"
 
 
+def default_name(ref: str, runtime: str) -> str:
+    """Return the name of a job whose user gives none: the image's, of a module with its release (pyg/2.3.1)."""
+    release = ref.rpartition(":")[2].partition("-")[0] if runtime == "module" and ":" in ref else ""
+    return f"{job_name(ref)}/{release}" if _PLAIN.fullmatch(release) else job_name(ref)
+
+
 def default_command(ref: str, output: Path, stacks: Sequence[Recipe]) -> str:
     """Return the command of the program that proves an image of a stack. Raises UsageError for another image.
 
@@ -207,7 +216,7 @@ def text(job: Job) -> str:
         return _WRITERS[job.runtime](job, values)
     form = JOBS[job.runtime]
     values |= {
-        "binds": "".join(f" {form.bind} {shlex.quote(f'{mount.source}:{mount.target}')}" for mount in job.mounts),
+        "binds": _binds(job),
         "gpus": f" {form.gpus.format(gpus=job.gpus)}" if job.gpus and form.gpus else "",
         "network": _docker_options(job),
     }
@@ -226,6 +235,27 @@ def _pyxis(job: Job, values: dict[str, object]) -> str:
     values |= {"job": msgspec.structs.replace(job, image=image), "binds": binds, "container": container}
     values["warning"] = slurm_batch.warning(job.time, "TERM")
     return render_template("job-pyxis", values)
+
+
+def _module(job: Job, values: dict[str, object]) -> str:
+    if not job.image.startswith("/"):
+        raise UsageError(
+            f"a module calls its image from any folder, and {job.image} is not a whole path",
+            next_step=command("job", f"/FOLDER/{job.image.removeprefix('./')}", runtime="module"),
+        )
+    return render_template("job-module", values | {"binds": _binds(job)})
+
+
+def _bundle(job: Job, values: dict[str, object]) -> str:
+    typed = _by_torchrun(job, "--standalone")
+    args = ["/bin/sh", "-c", typed if _SHELL.search(typed) else f"exec {typed}"]
+    return render_template("job-bundle", values | {"args": args})
+
+
+def _binds(job: Job) -> str:
+    """Options that mount data, where a runtime has them."""
+    bind = JOBS[job.runtime].bind
+    return "".join(f" {bind} {shlex.quote(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
 
 
 def mountable(path: str) -> str:
@@ -248,6 +278,8 @@ def _pai_dsw(job: Job, values: dict[str, object]) -> str:
 #: kinds of jobs that their template alone does not write
 _WRITERS: Mapping[str, Callable[[Job, dict[str, object]], str]] = {
     "pyxis": _pyxis,
+    "module": _module,
+    "bundle": _bundle,
     "pai-dlc": _pai_dlc,
     "pai-dsw": _pai_dsw,
 }
@@ -321,7 +353,7 @@ def _by_torchrun(job: Job, where: str) -> str:
 def _check(job: Job) -> None:
     """Raise UsageError for options that the runtime does not have, and for values that would break the text."""
     for name, value, form in (
-        ("--name", job.name, _PLAIN),
+        ("--name", job.name, _MODULE if job.runtime == "module" else _PLAIN),
         ("--partition", job.partition, _PLAIN),
         ("--account", job.account, _ACCOUNT),
         ("--time", job.time, _TIME),

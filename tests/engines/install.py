@@ -41,6 +41,7 @@ PROGRAMS = {
     "sbatch": "slurm-client",
     "sshd": "openssh-server",
     "ssh-keyscan": "openssh-client",
+    "/usr/share/lmod/lmod/libexec/lmod": "lmod",
 }
 
 #: file below the libraries' folder → Debian's package

@@ -75,6 +75,44 @@ def test_a_plain_user_runs_a_program_of_the_working_folder(small_sif, user, scra
     assert said == f"trained in {where} as {user.pw_uid} with ['7']\n"
 
 
+@pytest.mark.engine("/usr/share/lmod/lmod/libexec/lmod")
+def test_module_loaded_by_lmod_trains_by_its_python_and_explains_pip(workplace, small_sif, user, scratch):
+    (scratch / "dna.py").write_text(PROGRAM)
+    script = workplace.run("job", small_sif, "--runtime", "module", "--name", "torch/2.0").ok().out
+    (scratch / "module.sh").write_text(script)
+    call("sh", "module.sh", scratch / "modules", folder=scratch)
+    typed = f"""
+        . /usr/share/lmod/lmod/init/sh
+        module use {scratch}/modules
+        module load torch
+        python dna.py 7
+        pip install einops || echo "pip: $?"
+        module unload torch
+        command -v pip3 torchrun
+    """
+    environment = {"PATH": os.environ["PATH"], "HOME": user.pw_dir, "USER": user.pw_name}
+    said = call(*as_user(user, "/bin/sh", "-c", typed), folder=scratch, environment=environment, code=None)
+    trained, pip, *left = said.splitlines()
+    assert trained == f"trained in {scratch} as {user.pw_uid} with ['7']"
+    assert pip == "pip: 2"
+    assert not [line for line in left if str(scratch) in line]
+
+
+@pytest.mark.engine("runc", "unsquashfs")
+def test_bundle_trains_under_runc_by_a_plain_user(workplace, built_image, user, scratch):
+    (scratch / "dna.py").write_text(PROGRAM)
+    image = scratch / "torch.sqsh"
+    workplace.run("convert", built_image.layout, "--to", "sqsh", "--output", image).ok()
+    script = (
+        workplace.run("job", image, "--runtime", "bundle", "--name", "gnn", "--command", "python dna.py 7").ok().out
+    )
+    (scratch / "bundle.sh").write_text(script)
+    environment = {"PATH": os.environ["PATH"], "HOME": user.pw_dir, "XDG_RUNTIME_DIR": user.pw_dir}
+    for words in (("sh", "bundle.sh", f"{user.pw_dir}/gnn"), ("runc", "run", "--bundle", f"{user.pw_dir}/gnn", "gnn")):
+        said = call(*as_user(user, program(words[0]), *words[1:]), folder=scratch, environment=environment)
+    assert said == "trained in /work as 0 with ['7']\n"  # root there is this user outside
+
+
 def test_apptainer_test_prints_the_torch_version(small_sif, built_image):
     assert call("apptainer", "--silent", "test", small_sif).strip() == built_image.report["torch"]
 

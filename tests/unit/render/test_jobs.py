@@ -70,6 +70,10 @@ SAMPLES = {
     "dlc.json": job("pai-dlc", ALIYUN, GLT, nodes=2, mounts=(Mount("d-abc", "/mnt/data"),), driver="535.54.03"),
     "dlc-per-gpu.json": job("pai-dlc", ALIYUN, "python train.py", nodes=2, gpus=4, per_gpu=True, workspace="12345"),
     "dsw.txt": job("pai-dsw", ALIYUN),
+    "bundle.sh": job("bundle", "/lustre/our images/pyg.sqsh", mounts=(Mount('/data/o"gb', "/data"),)),
+    "module.sh": msgspec.structs.replace(
+        job("module", "/site/our images/pyg.sif", mounts=(Mount("/data/ogb", "/data"),)), name="pyg/2.3.1"
+    ),
     "infiniband.sbatch": on_fabric("infiniband", "pyxis", REGISTRY, "python train.py", nodes=2, interface="ib0"),
     "slingshot.sbatch": on_fabric(
         "slingshot", "singularity", "/lustre/img/pyg.sif", "python train.py", nodes=2, interface="hsn",
@@ -131,6 +135,18 @@ def test_job_option_that_the_runtime_lacks_is_refused(wanted, message):
     with pytest.raises(UsageError, match=message):
         jobs.text(wanted)
     assert jobs.text(msgspec.structs.replace(SAMPLES["dlc.json"], gpus=3, instance="ecs.own")).count("ecs.own") == 1
+
+
+@pytest.mark.parametrize(
+    ("ref", "runtime", "name"),
+    [
+        ("pyg:2.3.1-torch2.0.1-cu118-py311", "module", "pyg/2.3.1"),
+        ("/site/images/pyg.sif", "module", "pyg"),
+        ("pyg:2.3.1-torch2.0.1-cu118-py311", "singularity", "pyg"),
+    ],
+)
+def test_name_of_a_module_has_the_release(ref, runtime, name):
+    assert jobs.default_name(ref, runtime) == name
 
 
 def test_job_resources_follow_the_partition_of_the_target(typed, context):
