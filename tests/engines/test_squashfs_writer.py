@@ -1,6 +1,5 @@
 """Squashfs files that we write, read by unsquashfs: trees of all shapes come back as the layers say."""
 
-import shutil
 import tarfile
 
 import pytest
@@ -8,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.host.disk.trees import remove_tree
 from sifsquash.values import Compression
 from tests.engines.workplace import call, tree, without_rights
 from tests.unit.artifacts.test_early import LOAD, RX, elf
@@ -66,7 +66,7 @@ def compared(place, layers, compression):
     unpack(written.layer_blobs, place / "wanted")
     call("unsquashfs", "-no-progress", "-quiet", "-offset", "99", "-dest", place / "found", path)
     assert without_rights(tree(place / "found")) == tree(place / "wanted")
-    shutil.rmtree(place)
+    remove_tree(place)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

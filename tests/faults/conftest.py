@@ -3,12 +3,12 @@
 import contextlib
 import dataclasses
 import re
-import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from graphcrate.host.disk.trees import discard
 from tests.engines.fault_proxy import FaultProxy
 from tests.engines.workplace import Workplace
 from tests.faults import project
@@ -73,7 +73,7 @@ def scratch(origin, request):
     yield folder
     for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
         assert f" {folder}" not in line, f"a row left a mount: {line}"
-    shutil.rmtree(folder, ignore_errors=True)
+    discard(folder, print)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from graphcrate.host.disk.trees import remove_tree
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
 from tests.engines import tiny
@@ -128,7 +129,7 @@ def make_project(folder, index, base):
     """The project, with an empty cache beside it."""
     copy_project(folder / "project")
     for part in ("recipes", "images"):
-        shutil.rmtree(folder / "project" / part)
+        remove_tree(folder / "project" / part)
         (folder / "project" / part).mkdir()
     (folder / "project/recipes/torch.toml").write_text(RECIPE.format(python=python()[0], base=base))
     (folder / "project/suites/torch_check.py").write_text(SUITE)

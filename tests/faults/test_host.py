@@ -7,13 +7,13 @@ import gzip
 import json
 import os
 import random
-import shutil
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from graphcrate.host.disk.trees import discard, remove_tree
 from graphcrate.model.errors import CacheError, DiskFullError, HostError, NetworkError
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
@@ -50,8 +50,8 @@ def test_full_disk(origin, scratch, case):
         project.goes_on(place, origin.digest)
         written = used() - before
         for part in range(number):
-            shutil.rmtree(place.cache)
-            shutil.rmtree(place.folder / "dist")
+            remove_tree(place.cache)
+            remove_tree(place.folder / "dist")
             resize(**{case: used() + written * (2 * part + 1) // (2 * number)})
             done = pretending(place, "free").run(*project.IMAGE, "--json")
             said = project.failed(place, done, DiskFullError.exit_code)
@@ -151,11 +151,11 @@ def test_flipped_bit(origin, warm, scratch):
     warm.cache.rename(whole)
     for kinds in (set(), {"layers", "built"}):  # without layers what they are made of is read
         for folder in kinds:
-            shutil.rmtree(whole / folder, ignore_errors=True)
+            discard(whole / folder, print)
         for path in chosen(whole, random_):
-            shutil.rmtree(warm.cache, ignore_errors=True)
+            discard(warm.cache, print)
             project.copy_cache(whole, warm.cache)
-            shutil.rmtree(warm.folder / "dist", ignore_errors=True)
+            discard(warm.folder / "dist", print)
             flipped(warm.cache / path, random_)
             done = warm.run(*project.IMAGE, "--json")
             ends.append(done.code)

@@ -4,10 +4,10 @@ import contextlib
 import hashlib
 import os
 import random
-import shutil
 import signal
 import time
 
+from graphcrate.host.disk.trees import discard
 from tests.engines.workplace import finish, kill, until
 from tests.faults import project
 from tests.faults.rows import ALL, Ended, Watch, row
@@ -60,7 +60,7 @@ def test_build(origin, cold):
 
     def prepare():
         for folder in (cold.cache, cold.folder / "dist"):
-            shutil.rmtree(folder, ignore_errors=True)
+            discard(folder, print)
 
     return many(cold, "build", (*project.IMAGE, "--json"), check, prepare)
 
@@ -110,7 +110,7 @@ def test_test(origin, warm):
 @row("Host", "Ctrl-C in the middle of a build", "`image`, SIGINT to the whole group")
 def test_interrupted(origin, cold):
     for number in range(5):  # on a busy machine the build may be over before we look
-        shutil.rmtree(cold.cache, ignore_errors=True)
+        discard(cold.cache, print)
         process = cold.start(*project.IMAGE, "--output", f"dist/{number}")
         with contextlib.suppress(AssertionError, ProcessLookupError):
             until(lambda: any((cold.cache / "tmp").glob("run-*/*/*")), 300, process)

@@ -4,10 +4,10 @@ import contextlib
 import hashlib
 import os
 import random
-import shutil
 
 import pytest
 
+from graphcrate.host.disk.trees import remove_tree
 from tests.faults import project, pythons
 from tests.faults.rows import ALL, Ended, Watch, row, rows
 from tests.faults.ways import behind, owned, pretending, run_by, shell, small_disk
@@ -110,15 +110,15 @@ def tried(origin, expected, folder, python, mix, number):
             place = FACTORS[factor][mix[factor]](place)
         if mix["cache"] != "empty":
             assert made(place) == expected, mix
-            shutil.rmtree(place.folder / "dist")
+            remove_tree(place.folder / "dist")
         if mix["cache"] == "with some of it":
             kinds = sorted(path.name for path in place.cache.iterdir() if path.name not in ("tmp", "locks"))
             for kind in random.Random(number).sample(kinds, len(kinds) // 2):
-                shutil.rmtree(place.cache / kind)
+                remove_tree(place.cache / kind)
         watch = Watch()
         assert made(place) == expected, mix
         seconds = watch.seconds
-    shutil.rmtree(folder)
+    remove_tree(folder)
     return seconds
 
 
@@ -141,6 +141,6 @@ def test_mix(origin, expected, scratch, case):
 @row("Same bytes", "a clock a year back", "`image` from a cache and an image of the day after")
 def test_clock_back(origin, warm):
     seconds = project.goes_on(pretending(warm, f"clock=-{YEAR}"), origin.digest)
-    shutil.rmtree(warm.folder / "dist")
+    remove_tree(warm.folder / "dist")
     project.goes_on(pretending(warm, f"clock=-{YEAR}"), origin.digest)
     return Ended("the same digest", seconds)

@@ -1,8 +1,8 @@
 """Programs as started by a shell, a service or a batch system: closed streams, limits, options of Python."""
 
 import dataclasses
-import shutil
 
+from graphcrate.host.disk.trees import remove_tree
 from graphcrate.model.errors import DiskFullError
 from tests.faults import project
 from tests.faults.rows import Ended, row, rows
@@ -45,5 +45,5 @@ def test_without_docstrings(origin, cold):
     program = (cold.program[0], "-OO", *cold.program[1:])
     done = dataclasses.replace(cold, program=program).run(*project.IMAGE, "--json")
     assert project.report(cold, done)["digest"] == origin.digest
-    shutil.rmtree(cold.folder / "dist")
+    remove_tree(cold.folder / "dist")
     return Ended(SAME, project.goes_on(cold, origin.digest))
