@@ -20,7 +20,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk import trees
 from graphcrate.host.disk.atomic import temporary_folder, writing
 from graphcrate.host.disk.cache import require_room
-from graphcrate.model.errors import NetworkError, UsageError
+from graphcrate.model.errors import HostError, NetworkError, UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.publish.policy import ImageEvidence
 from ocilayout.tar import EntryType, header, padding
@@ -143,7 +143,7 @@ def _place(image: ImageEvidence) -> str:
 
 
 def _file(stream: IO[bytes], name: str, path: Path, created: int) -> int:
-    """Write one file, as long as it was when its header was written. Return its size."""
+    """Write one file and return its size. Raises HostError for one that becomes shorter meanwhile."""
     with path.open("rb") as reading:
         status = os.fstat(reading.fileno())
         mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
@@ -152,5 +152,7 @@ def _file(stream: IO[bytes], name: str, path: Path, created: int) -> int:
         while left and (chunk := reading.read(min(_CHUNK, left))):
             stream.write(chunk)
             left -= len(chunk)
-    stream.write(bytes(left) + padding(status.st_size))
+    if left:
+        raise HostError(f"{path} became shorter while it was read", next_step="the same command once more")
+    stream.write(padding(status.st_size))
     return status.st_size

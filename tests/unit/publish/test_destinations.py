@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import errno
+import io
 import os
 import tarfile
 from dataclasses import dataclass
@@ -414,3 +415,16 @@ def test_bundle_whose_packages_are_not_fetched_is_a_network_error_and_no_file(bu
     with refused(NetworkError, "for Python 3.11", "PIP_INDEX_URL"):
         bundled(1)
     assert not (tmp_path / "b.tar").exists()
+
+
+def test_file_that_becomes_shorter_while_a_bundle_is_written_is_an_error(tmp_path, monkeypatch):
+    (path := tmp_path / "a.whl").write_bytes(b"wheel")
+    real = bundle.header
+
+    def cutting(*args, **rest):
+        path.write_bytes(b"wh")
+        return real(*args, **rest)
+
+    monkeypatch.setattr(bundle, "header", cutting)
+    with pytest.raises(HostError, match=r"a\.whl became shorter"):
+        bundle._file(io.BytesIO(), "graphcrate/a.whl", path, 0)
