@@ -77,6 +77,7 @@ BY_A_LINK = 'ln -s "THE FOLDER" ~/data    gives it a name without, which is moun
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*", re.ASCII)
 #: of modules: pyg, or pyg/2.3.1
 _MODULE = re.compile(rf"{_PLAIN.pattern}(?:/{_PLAIN.pattern})?", re.ASCII)
+_MOST_OF_A_NAME = 50  #: of a job of Kubernetes, whose pods add to it
 _ACCOUNT = re.compile(r"[A-Za-z0-9._@:/+-]+", re.ASCII)
 #: what only a shell understands: its operators, and a variable that is set before the program
 _SHELL = re.compile(r"[;&|<>$`()]|^\s*[A-Za-z_]\w*=", re.ASCII)
@@ -247,9 +248,26 @@ def _module(job: Job, values: dict[str, object]) -> str:
 
 
 def _bundle(job: Job, values: dict[str, object]) -> str:
-    typed = _by_torchrun(job, "--standalone")
-    args = ["/bin/sh", "-c", typed if _SHELL.search(typed) else f"exec {typed}"]
-    return render_template("job-bundle", values | {"args": args})
+    return render_template("job-bundle", values | {"args": _arguments(_by_torchrun(job, "--standalone"))})
+
+
+def _kubernetes(job: Job, values: dict[str, object]) -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", job.name.lower()).strip("-")
+    if name != job.name or not name[0].isalpha() or len(name) > _MOST_OF_A_NAME:
+        raise UsageError(
+            f"{job.name} is not a name for a job of Kubernetes",
+            cause=f"It has small letters, digits and -, begins with a letter and has {_MOST_OF_A_NAME} at most.",
+            next_step=f"--name {f'job-{name}' if not name[:1].isalpha() else name[:_MOST_OF_A_NAME].strip('-')}",
+        )
+    nodes = f"--nnodes={job.nodes} --node-rank=$JOB_COMPLETION_INDEX --master-addr=$MASTER_ADDR"
+    where = f"{nodes} --master-port=$MASTER_PORT" if job.nodes > 1 else "--standalone"
+    args = [word.replace("$$", "$$$$").replace("$(", "$$(") for word in _arguments(_by_torchrun(job, where))]
+    return render_template("job-kubernetes", values | {"args": args})  # which fills $(NAME) in itself
+
+
+def _arguments(typed: str) -> list[str]:
+    """The words by which a container starts a command of a shell."""
+    return ["/bin/sh", "-c", typed if _SHELL.search(typed.replace("$", "")) else f"exec {typed}"]
 
 
 def _binds(job: Job) -> str:
@@ -280,6 +298,7 @@ _WRITERS: Mapping[str, Callable[[Job, dict[str, object]], str]] = {
     "pyxis": _pyxis,
     "module": _module,
     "bundle": _bundle,
+    "kubernetes": _kubernetes,
     "pai-dlc": _pai_dlc,
     "pai-dsw": _pai_dsw,
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +72,11 @@ SAMPLES = {
     "dlc-per-gpu.json": job("pai-dlc", ALIYUN, "python train.py", nodes=2, gpus=4, per_gpu=True, workspace="12345"),
     "dsw.txt": job("pai-dsw", ALIYUN),
     "bundle.sh": job("bundle", "/lustre/our images/pyg.sqsh", mounts=(Mount('/data/o"gb', "/data"),)),
+    "kubernetes.yaml": job("kubernetes", REGISTRY, 'python dna.py --title "a b"', mounts=(Mount("ogb", "/data"),)),
+    "kubernetes-nodes.yaml": on_fabric(
+        "infiniband", "kubernetes", REGISTRY, "python train.py", nodes=2, gpus=8, per_gpu=True
+    ),
+    "kubernetes-ranks.yaml": job("kubernetes", REGISTRY, "cd /data && python train.py", nodes=4),
     "module.sh": msgspec.structs.replace(
         job("module", "/site/our images/pyg.sif", mounts=(Mount("/data/ogb", "/data"),)), name="pyg/2.3.1"
     ),
@@ -135,6 +141,24 @@ def test_job_option_that_the_runtime_lacks_is_refused(wanted, message):
     with pytest.raises(UsageError, match=message):
         jobs.text(wanted)
     assert jobs.text(msgspec.structs.replace(SAMPLES["dlc.json"], gpus=3, instance="ecs.own")).count("ecs.own") == 1
+
+
+@pytest.mark.parametrize("name", ["My_job", "1gnn", "a" * 60, "a.b"])
+def test_name_that_kubernetes_does_not_take_is_refused_with_one_that_it_takes(name):
+    with pytest.raises(UsageError) as refused:
+        jobs.text(msgspec.structs.replace(SAMPLES["kubernetes.yaml"], name=name))
+    given = refused.value.next_step.split()[1]
+    assert f"name: {given}\n" in jobs.text(msgspec.structs.replace(SAMPLES["kubernetes.yaml"], name=given))
+
+
+@pytest.mark.parametrize("typed", ['python a.py --title "a: b"', "echo $(date) $HOME $$", "X=1 python a.py # 'c'"])
+def test_kubernetes_job_is_yaml_with_the_command_as_typed(typed):
+    (made,) = yaml.safe_load_all(jobs.text(job("kubernetes", REGISTRY, typed)))
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    words = container["command"]
+    assert words[:2] == ["/bin/sh", "-c"]
+    assert words[2].replace("$$", "$").removeprefix("exec ") == typed
+    assert container["securityContext"]["readOnlyRootFilesystem"]
 
 
 @pytest.mark.parametrize(
