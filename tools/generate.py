@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import typer
 
 from graphcrate.checks.contracts.run import CHECKS
-from graphcrate.cli import main
+from graphcrate.cli import main, spoken
+from graphcrate.cli.spoken import Spoken
 from graphcrate.cli.tables import gpus_of
 from graphcrate.compat.facts import facts, glt, suites, torch_compile
 from graphcrate.compat.facts.identities import identities
@@ -55,6 +56,7 @@ def files() -> Iterator[tuple[Path, str]]:
         "docs/run.md": {"variables": passed()},
         "docs/zh/run.md": {"variables": passed()},
         "docs/settings.md": {"exit codes": exit_codes(), "settings": settings()},
+        "docs/zh/settings.md": {"exit codes": exit_codes(spoken.chinese()), "settings": settings()},
         "docs/contracts.md": {"contracts": contracts()},
         "docs/customize.md": {"fields": own_fields()},
         "docs/packages.md": wanted_packages.tables(),
@@ -236,13 +238,16 @@ def own_fields() -> str:
     return table(("field", "what it says"), [(f"`{name}`", value["description"]) for name, value in fields.items()])
 
 
-def exit_codes() -> str:
-    """One row per exit code."""
+def exit_codes(texts: Spoken | None = None) -> str:
+    """One row per exit code, in English or with these texts."""
     kinds = [
         kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.GraphcrateError)
     ]
     meanings = {kind.exit_code: (inspect.getdoc(kind) or "").split("\n")[0].rstrip(".") for kind in kinds}
     meanings |= OTHER_CODES
+    if texts:
+        rows = [(str(code), texts.codes[str(code)].rstrip("。")) for code in sorted(meanings)]
+        return table(("退出码", "含义"), rows)
     return table(("code", "what happened"), [(str(code), meanings[code]) for code in sorted(meanings)])
 
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import typer.core
 
+from graphcrate.cli import spoken
 from graphcrate.host import settings, streams, trace
 from graphcrate.model.command import CHECKOUT_PROGRAM, ETC, Command, is_upkeeps
 from graphcrate.model.errors import GraphcrateError, UsageError
@@ -70,10 +71,18 @@ class ProductCommands(Commands):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 (as below)
         """Write the commands in groups."""
+        texts = spoken.asked_for(settings.environment())
         for group, names in GROUPS.items():
-            with formatter.section(group):
+            with formatter.section(texts.groups[group] if texts else group):
                 rows = [(name, self.commands[name].get_short_help_str(limit=72)) for name in names]
-                formatter.write_dl(rows)
+                formatter.write_dl([(name, texts.commands[name]) for name in names] if texts else rows)
+
+    def get_command(self, ctx: Any, name: str) -> Any:  # noqa: ANN401 (as below)
+        """Find a command, whose help begins in the language of the locale."""
+        command, texts = super().get_command(ctx, name), spoken.asked_for(settings.environment())
+        if command and texts and (line := texts.commands.get(name)) and not (command.help or "").startswith(line):
+            command.help = f"{line}\n\n{command.help or ''}"
+        return command
 
 
 def is_like(typed: str, name: str) -> bool:
@@ -124,4 +133,7 @@ def _end(message: str, code: int) -> NoReturn:
     except OSError:
         streams.give_up_stdout()
     sys.stderr.write(f"graphcrate: {message}\n")
+    texts = spoken.asked_for(settings.environment()) if sys.stderr.isatty() else None
+    if texts and (meaning := texts.meaning(message, code)):
+        sys.stderr.write(f"中文:  {meaning}\n")
     sys.exit(code)

@@ -87,7 +87,7 @@ def test_quick_start_runs_what_the_build_trained(workplace, pyg_image, slurm, ap
 
 @pytest.mark.network
 def test_readme_image_commands_print_a_plan(planner):
-    planner.types(README, "Which image do I need?", *["plan for "] * 5, "11.8")
+    planner.types(README, "Which image do I need?", *["plan for "] * 6, "11.8")
     planner.types(README, "Your own packages", *["plan for "] * 4)
     assert all(text in planner.type(command) for command, text in PLANNED.items())
 

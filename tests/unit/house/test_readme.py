@@ -23,7 +23,7 @@ PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path 
 CHINESE = [name for name in PAGES if name.startswith("docs/zh/")]
 #: written by programs; the others are for people, at most so many words beside commands and generated tables
 GENERATED, WORDS = {"docs/performance.md"}, 700
-ALL_WORDS = 65_300  #: of docs/, tables and commands too
+ALL_WORDS = 60_500  #: of docs/ in English, tables and commands too
 FOR_PEOPLE = [name for name in PAGES if name not in GENERATED and not re.match("docs/(dev|decisions|zh)/", name)]
 BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"<!-- [\w ]+(?:, generated|: written by .*?) -->.*?<!-- end of [\w ]+ -->", re.DOTALL)
@@ -66,7 +66,7 @@ def test_page_has_at_most_the_word_limit(name):
 
 
 def test_pages_together_have_at_most_the_word_limit():
-    words = sum(len(page.split()) for name, page in PAGES.items() if name != "README.md")
+    words = sum(len(page.split()) for name, page in PAGES.items() if name not in ("README.md", *CHINESE))
     assert words <= ALL_WORDS, f"{words} words in docs/: cut, or let `make generate` write tables to dist/docs"
 
 
