@@ -80,7 +80,7 @@ class RangedFile(io.BufferedIOBase):
         try:
             response = self._client.request("GET", self._url, headers=headers, accept=(206,))
         except HttpError as error:
-            if error.status == 200:
+            if error.failure.status == 200:
                 raise self._other("sends whole files only") from error
             raise
         told = _RANGE.fullmatch(str(response.headers.get("Content-Range", "")))

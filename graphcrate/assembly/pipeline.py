@@ -28,7 +28,7 @@ from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Channel
 from graphcrate.model.report import BuildReport
 from graphcrate.oci import layer_files
-from graphcrate.resolve.sources.failures import UNGIVEN, reason
+from graphcrate.resolve.sources.failures import UNGIVEN
 from graphcrate.resolve.stack import base
 from graphcrate.resolve.stack.locks import Resolution
 
@@ -131,7 +131,7 @@ def _build_and_test(job: BuildJob, ctx: Context) -> BuildReport:
             if job.typed.sources.locked or error.file in ungiven or error.file not in known:
                 raise
             ungiven[error.file] = error
-            ctx.progress.warn(f"{reason(error)}; looking for another file, or another candidate")
+            ctx.progress.warn(f"{error.brief}; looking for another file, or another candidate")
 
 
 def _build_locked(job: BuildJob, locked: Resolution, ctx: Context) -> BuildReport:

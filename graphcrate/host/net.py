@@ -9,7 +9,7 @@ from graphcrate.host.disk.os_errors import MachineError
 from graphcrate.model.command import setting
 from graphcrate.model.errors import IntegrityError, NetworkError
 from patienthttp import errors
-from patienthttp.errors import BundleError, DifferentFileError, NoAnswer
+from patienthttp.errors import BundleError, DifferentFileError, FetchFailure, NoAnswer
 
 #: of which another source is no help
 _OF_THIS_MACHINE = frozenset({NoAnswer.NAME_SERVER, NoAnswer.CERTIFICATE, NoAnswer.PROXY})
@@ -19,21 +19,22 @@ class HttpError(NetworkError, errors.HttpError):
     """No usable answer."""
 
     __reduce__ = errors.HttpError.__reduce__
+    brief = errors.HttpError.brief
 
     @classmethod
-    def of(cls, reason: NoAnswer, url: str, detail: str = "") -> Self:
-        """The error for this address, whose next step names mirrors where they help."""
-        error = super().of(reason, url, detail)
-        error.next_step = _with_mirrors(error)
+    def because(cls, failure: FetchFailure) -> Self:
+        """The error for this failure, whose next step names mirrors where they help."""
+        error = super().because(failure)
+        if failure.kind not in _OF_THIS_MACHINE:
+            mirror = setting(mirror="sjtu" if failure.kind is NoAnswer.FOREIGN else "…")
+            comma = ";" if failure.kind is NoAnswer.NAME else ","
+            error.next_step += f"{comma} or name a mirror: {mirror}"
         return error
 
-
-def _with_mirrors(error: errors.HttpError) -> str:
-    if error.reason in _OF_THIS_MACHINE:
-        return error.next_step
-    mirror = setting(mirror="sjtu" if error.reason is NoAnswer.FOREIGN else "…")
-    comma = ";" if error.reason is NoAnswer.NAME else ","
-    return f"{error.next_step}{comma} or name a mirror: {mirror}"
+    @property
+    def why(self) -> str:
+        """In a few words, beside the name of the server."""
+        return self.failure.why
 
 
 @contextlib.contextmanager
@@ -43,8 +44,8 @@ def _translated() -> Iterator[None]:
     except HttpError:
         raise
     except errors.HttpError as error:
-        ours = HttpError(error.what, cause=error.cause, next_step=_with_mirrors(error))
-        vars(ours).update({name: value for name, value in vars(error).items() if name not in vars(ours)})
+        ours = HttpError.because(error.failure)
+        ours.retry_after, ours.is_final = error.retry_after, error.is_final
         raise ours from error.__cause__
     except DifferentFileError as error:
         raise IntegrityError(

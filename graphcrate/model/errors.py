@@ -34,6 +34,16 @@ class GraphcrateError(Exception):
         parts = {"": self.what, "cause: ": self.cause, "next:  ": self.next_step}
         return "\n".join(f"{label}{_continued(text)}" for label, text in parts.items() if text or not label)
 
+    @property
+    def brief(self) -> str:
+        """In a few words, for a list."""
+        return self.what.partition("\n")[0]
+
+    @property
+    def why(self) -> str:
+        """In a few words, beside the name of the server or file that it is about."""
+        return self.brief
+
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (layers are built by worker processes).
         return functools.partial(type(self), self.what, cause=self.cause, next_step=self.next_step), ()

@@ -102,7 +102,7 @@ class Repository(Session):
                 )
                 return
             except HttpError as error:
-                if error.status != 401 or renewed:
+                if error.failure.status != 401 or renewed:
                     raise self.explained(error) from error
             # A token lasts minutes, and the layers before this one may have taken longer.
             self._ask("HEAD", url, {})

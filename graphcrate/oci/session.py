@@ -131,7 +131,7 @@ class Session:
             try:
                 return attempt()
             except HttpError as error:
-                if error.reason is NoAnswer.CUT and not self._has_answered:
+                if error.failure.kind is NoAnswer.CUT and not self._has_answered:
                     self._raise_if_tls()
                 raise
 
@@ -147,9 +147,9 @@ class Session:
         try:
             self.client.send("GET", f"https://{self.host}/v2/", accept=ANSWERS)
         except HttpError as error:
-            if error.reason is not NoAnswer.CERTIFICATE and error.status is None:
+            if error.failure.kind is not NoAnswer.CERTIFICATE and error.failure.status is None:
                 return
-            raise self._wants_tls(str(error.reason) if error.status is None else "") from error
+            raise self._wants_tls(str(error.failure.kind) if error.failure.status is None else "") from error
         raise self._wants_tls()
 
     def _wants_tls(self, fault: str = "") -> NetworkError:
@@ -314,27 +314,28 @@ class Session:
 
     def explained(self, error: HttpError) -> NetworkError:
         """The same error, or a better one, for what users of registries meet often."""
-        if error.status in (401, 403):
+        kind, status = error.failure.kind, error.failure.status
+        if status in (401, 403):
             return self.refused()
-        if error.status == 429:
+        if status == 429:
             return NetworkError(
                 f"{self.host} takes no more requests for now (HTTP 429)",
                 cause="Registries limit how much can be pulled without a login.",
                 next_step=f"wait, or log in: podman login {for_shell(self.name.partition('/')[0])}",
             )
-        if error.reason is NoAnswer.TLS and _NO_TLS.search(str(error)):
+        if kind is NoAnswer.TLS and _NO_TLS.search(str(error)):
             return NetworkError(
                 f"{self.host} answers without TLS: this registry speaks plain http",
                 cause="Nothing was sent to it: whoever is on the way could read and change it.",
                 next_step="in a network that you trust, the same command with --plain-http "
                 f"(of what a recipe names: {settings.PLAIN_HTTP}={for_shell(self.host)})",
             )
-        if error.reason not in (NoAnswer.CERTIFICATE, NoAnswer.PROXY, NoAnswer.NAME_SERVER):
+        if kind not in (NoAnswer.CERTIFICATE, NoAnswer.PROXY, NoAnswer.NAME_SERVER):
             error.next_step = f"ask who runs the registry {self.host}, or name another"
         # No mirror stands in for the registry that the user named.
-        if error.reason in NOT_REACHED - {NoAnswer.PROXY, NoAnswer.NAME_SERVER}:
+        if kind in NOT_REACHED - {NoAnswer.PROXY, NoAnswer.NAME_SERVER}:
             error.next_step = f"check the registry's name{' in --to' * self._writes}, and the network of this machine"
-        if error.reason in (NoAnswer.STATUS, NoAnswer.CUT, NoAnswer.STALLED):
+        if kind in (NoAnswer.STATUS, NoAnswer.CUT, NoAnswer.STALLED):
             error.cause = error.cause or "The registry, or a proxy before it, is overloaded or down."
             error.next_step = "wait a little and run the same command again: what has arrived is not sent again"
         return error

@@ -237,7 +237,7 @@ class SuiteArchive:
                     self._ctx.progress.note(f"{error.what}; asking the next mirror")
         if unsigned := next((failure for failure in failures if isinstance(failure, IntegrityError)), None):
             raise unsigned
-        is_certain = all(isinstance(failure, HttpError) and failure.status in ABSENT for failure in failures)
+        is_certain = all(isinstance(failure, HttpError) and failure.failure.status in ABSENT for failure in failures)
         if sources == self._mains or not is_certain:
             raise self._no_lists(failures)
         if sources:

@@ -178,7 +178,7 @@ class DebSearch:
             yield from files
             return
         if self._take_down(server_of(url), package.file, {url: failure}):
-            self._busy[server_of(url)] = _why(failure)
+            self._busy[server_of(url)] = failure.why
 
     def _attempt(self, file: LockedFile, url: str, advance: Advance, tries: int) -> _Failure | None:
         """Fetch the file from an address into the cache; returns why that failed."""
@@ -209,34 +209,34 @@ class DebSearch:
             return True
         if self._take_down(host, file, {url: failure}):
             with self._lock:
-                self._busy[host] = _why(failure)
+                self._busy[host] = failure.why
                 if host not in self._serving:  # it would keep each of the other files waiting for as long
-                    self._silent[host] = _why(failure)
+                    self._silent[host] = failure.why
         return False
 
     def _sorted(self, url: str, failure: _Failure) -> _Failure:
         """Remember a server that is not reached, so that it is not asked for the other files either."""
-        if isinstance(failure, HttpError) and failure.status not in ABSENT and not failure.is_temporary:
+        if isinstance(failure, HttpError) and failure.failure.status not in ABSENT and not failure.failure.is_temporary:
             with self._lock:
-                self._silent[server_of(url)] = _why(failure)
-            self._say(server_of(url), "silent", f"{server_of(url)}: {_why(failure)}; going on without it")
+                self._silent[server_of(url)] = failure.why
+            self._say(server_of(url), "silent", f"{server_of(url)}: {failure.why}; going on without it")
         return failure
 
     def _take_down(self, host: str, file: LockedFile, failures: Mapping[str, _Failure]) -> list[str]:
         """Remember that a server answered without the file, and say so once; returns the addresses that are busy."""
         wrong = [failure for failure in failures.values() if isinstance(failure, IntegrityError)]
         of_http = {url: failure for url, failure in failures.items() if isinstance(failure, HttpError)}
-        absent = [failure for failure in of_http.values() if failure.status in ABSENT]
-        busy = {url: failure for url, failure in of_http.items() if failure.is_temporary}
+        absent = [failure for failure in of_http.values() if failure.failure.status in ABSENT]
+        busy = {url: failure for url, failure in of_http.items() if failure.failure.is_temporary}
         if wrong:
             self._say(host, "wrong", f"{wrong[0].what}: looking elsewhere")
         if failures and len(wrong) + len(absent) == len(failures):
             with self._lock:
                 self._lacking[host].add(file.sha256)
         if len(absent) == len(failures) > 0:
-            self._say(host, "absent", f"{host} does not have {file.name} ({_why(absent[0])}): looking elsewhere")
+            self._say(host, "absent", f"{host} does not have {file.name} ({absent[0].why}): looking elsewhere")
         for failure in busy.values():
-            self._say(host, "busy", f"{host}: {_why(failure)}; asked again where no other place has {file.name}")
+            self._say(host, "busy", f"{host}: {failure.why}; asked again where no other place has {file.name}")
         return list(busy)
 
     def _say(self, host: str, kind: str, line: str) -> None:
@@ -282,7 +282,3 @@ def _is_stored(file: LockedFile, cache: Cache) -> bool:
 def _named(packages: Sequence[DebianPackage]) -> str:
     shown = joined((f"{package.name} {package.version}" for package in packages), most=5)
     return f"{len(packages)} package{'s' * (len(packages) > 1)} ({shown})"
-
-
-def _why(failure: _Failure) -> str:
-    return failure.constraint.partition(" (")[0] if isinstance(failure, HttpError) else failure.what

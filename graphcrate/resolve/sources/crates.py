@@ -12,11 +12,10 @@ from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError, UsageError
 from graphcrate.model.limits import CRATE_FILE
 from graphcrate.model.lock import LockedCrate, LockedFile
-from graphcrate.resolve.sources.channels import KNOCK, MIRRORS, asks_public_mirrors, mirror_of
+from graphcrate.resolve.sources.channels import MIRRORS, asks_public_mirrors, mirror_of
 from graphcrate.resolve.sources.failures import source_name
 from graphcrate.resolve.sources.offers import Sources
 from graphcrate.resolve.sources.search import FEW
-from patienthttp.errors import NOT_REACHED, NoAnswer
 from patienthttp.retry import TRIES
 
 THREADS = 6
@@ -27,7 +26,6 @@ RSPROXY = "https://rsproxy.cn/api/v1/crates"
 PUBLIC = (*(mirror.crates for mirror in MIRRORS.values() if mirror.crates), RSPROXY)
 _MARK = re.compile(r"\{(crate|version|prefix|lowerprefix|sha256-checksum)\}")
 _ABSENT = 404
-_UNREACHED = NOT_REACHED | {NoAnswer.CERTIFICATE}
 
 
 def lock_crates(crates: Sequence[Crate], sources: Sources, title: str) -> tuple[LockedCrate, ...]:
@@ -76,12 +74,7 @@ def fetch_crate(
     for template, is_public in _templates(sources):
         url = address(template, crate)
         server = source_name(url)
-        if is_public and server not in {*known.reached, *known.silent}:
-            if sources.client.reaches(url, KNOCK):
-                known.reached.add(server)
-            else:
-                known.silent[server] = HttpError.of(NoAnswer.NO_ANSWER, url)
-        if error := known.silent.get(server):
+        if error := known.knocked(sources.client, url) if is_public else known.silent.get(server):
             failures.append(error.what)
             continue
         try:
@@ -90,8 +83,7 @@ def fetch_crate(
         except (NetworkError, IntegrityError) as failed:
             errors.append(failed)
             failures.append(failed.what)
-            if isinstance(failed, HttpError) and failed.reason in _UNREACHED:
-                known.silent.setdefault(server, failed)
+            known.remember(server, failed)
     raise _nowhere(crate, title, failures, errors)
 
 
@@ -103,7 +95,7 @@ def _nowhere(crate: Crate, title: str, failures: Sequence[str], errors: Sequence
         cause = f"Cargo.lock of the source says sha256 {crate.sha256}, and what came has another one."
         return IntegrityError(what, cause=cause, next_step=next_step)
     cause = "No network, or a firewall before crates.io, which has what Rust is made of."
-    if any(isinstance(error, HttpError) and error.status == _ABSENT for error in errors):
+    if any(isinstance(error, HttpError) and error.failure.status == _ABSENT for error in errors):
         cause = "Cargo.lock of the source names a crate that crates.io never had, or has no more."
     return NetworkError(what, cause=cause, next_step=next_step)
 

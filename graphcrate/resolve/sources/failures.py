@@ -4,8 +4,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
+from graphcrate.host.net import Client, HttpError
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
-from patienthttp.errors import server_of
+from graphcrate.resolve.sources.channels import KNOCK
+from patienthttp.errors import NoAnswer, server_of
 
 
 class UngivenError(NetworkError):
@@ -46,17 +48,32 @@ class Failures:
         if is_new:
             self._note(f"{source} does not give {file} ({why}): looking elsewhere")
 
+    def knocked(self, client: Client, url: str) -> NetworkError | None:
+        """Explain why the server of an address is not asked; None where it takes a connection.
+
+        Where it cannot be reached at all, no time-out is waited for.
+        """
+        server = source_name(url)
+        if server not in self.reached and server not in self.silent:
+            if client.reaches(url, KNOCK):
+                self.reached.add(server)
+            else:
+                self.silent[server] = HttpError.of(NoAnswer.NO_ANSWER, url)
+        return self.silent.get(server)
+
+    def remember(self, server: str, error: GraphcrateError) -> None:
+        """Have a server left alone that is not reached, and one asked last that stopped sending."""
+        if isinstance(error, HttpError):
+            if error.failure.is_of_the_server:
+                self.silent.setdefault(server, error)
+            if error.failure.kind is NoAnswer.STALLED:
+                self.slow.add(server)
+
     def sum_up(self) -> None:
         """Note how many files each source did not give, where that is more than was said."""
         for (source, why), count in self._counts.items():
             if count > 1:
                 self._note(f"{source} did not give {count} files ({why}): they came from elsewhere")
-
-
-def reason(error: GraphcrateError) -> str:
-    """An error in a few words, for a list."""
-    constraint: str = getattr(error, "constraint", "")
-    return constraint or error.what.partition("\n")[0]
 
 
 def source_name(url: str) -> str:

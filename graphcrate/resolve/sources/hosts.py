@@ -21,7 +21,7 @@ from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.resolve.sources import channels
 from graphcrate.resolve.sources.channels import MIRRORS, Source, SourceKind, asks_public_mirrors
 from graphcrate.resolve.sources.crates import CRATES_IO, RSPROXY
-from graphcrate.resolve.sources.failures import reason, source_name
+from graphcrate.resolve.sources.failures import source_name
 from graphcrate.resolve.sources.further import PYTORCH_FILES
 from graphcrate.resolve.sources.offers import Sources
 from graphcrate.resolve.sources.pyg_lib import GITHUB
@@ -196,7 +196,7 @@ def _why_not(address: Source | str, needed: bool, sources: Sources) -> str:
         else:
             sources.client.request("HEAD", address, accept=_THERE, tries=0)
     except NetworkError as error:
-        if isinstance(error, HttpError) and error.status in _THERE:
+        if isinstance(error, HttpError) and error.failure.status in _THERE:
             return ""
-        return reason(error)
+        return error.brief
     return ""

@@ -71,7 +71,7 @@ class Listings:
         page = source.page(project)
         with self._locks.setdefault(page, threading.Lock()):
             read = self._pages.get(page)
-            was_busy = isinstance(read, HttpError) and read.is_temporary and self._tries[page] < tries
+            was_busy = isinstance(read, HttpError) and read.failure.is_temporary and self._tries[page] < tries
             if read is None or was_busy or (again and not isinstance(read, NetworkError)):
                 headers = HEADERS | {"Cache-Control": "no-cache"} if again else HEADERS
                 self._tries[page] = tries

@@ -99,7 +99,7 @@ class MetadataReader:
         try:
             return _of_wheel(io.BufferedReader(RemoteFile(client, link.url, size), RemoteFile.LEAST))
         except HttpError as error:
-            if error.status != 200:  # of a server that sends whole files alone
+            if error.failure.status != 200:  # of a server that sends whole files alone
                 raise
         if not link.sha256 or size > LARGEST:
             return None
@@ -119,7 +119,7 @@ class MetadataReader:
         try:
             body = self._sources.client.request("GET", f"{link.url}.metadata").body
         except HttpError as error:
-            if error.status is None:  # nor does it give the wheel
+            if error.failure.status is None:  # nor does it give the wheel
                 raise
             return None
         is_stated = link.metadata_sha256 in ("", hashlib.sha256(body).hexdigest())

@@ -31,10 +31,9 @@ from graphcrate.resolve.sources.channels import (
     sources,
     user_indexes,
 )
-from graphcrate.resolve.sources.failures import Failures, reason, source_name
+from graphcrate.resolve.sources.failures import Failures, source_name
 from graphcrate.resolve.sources.storing import locked_file
 from graphcrate.resolve.sources.witnessing import witnessed
-from patienthttp.errors import NoAnswer
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -223,9 +222,9 @@ class Offers:
         reasons, unreachable = [], True
         for source, links in self._asked(channel, project):
             if isinstance(links, NetworkError):
-                is_absent = getattr(links, "status", None) == 404
+                is_absent = isinstance(links, HttpError) and links.failure.status == 404
                 has_none = f"{source.title} has no project {project} (HTTP 404)"
-                reasons.append(has_none if is_absent and source.kind is SourceKind.INDEX else reason(links))
+                reasons.append(has_none if is_absent and source.kind is SourceKind.INDEX else links.brief)
                 unreachable = unreachable and not is_absent
                 continue
             unreachable = False
@@ -248,14 +247,11 @@ class Offers:
         known, client = self.sources.failures, self.sources.client
         for source in self.of_channel(channel):
             server = source_name(source.location)
-            if server not in known.reached and server not in known.silent:
-                if client.reaches(source.location, KNOCK):
-                    known.reached.add(server)
-                else:
-                    known.silent[server] = HttpError.of(NoAnswer.NO_ANSWER, source.location)
-                    self.sources.note(f"{server} is not reached: {channel} is not asked for extensions")
-            if server in known.reached:
+            is_new = server not in known.silent
+            if known.knocked(client, source.location) is None:
                 return True
+            if is_new:
+                self.sources.note(f"{server} is not reached: {channel} is not asked for extensions")
         return False
 
     def newest_sdist(
@@ -294,7 +290,7 @@ class Offers:
                     if self.sources.listings.project(source, project):
                         return source
                 except NetworkError as error:
-                    if getattr(error, "status", None) not in (404, 410):
+                    if not _is_absent(error):
                         raise
         return None
 
@@ -310,7 +306,7 @@ class Offers:
     def unanswered(self, project: str) -> NetworkError | None:
         """Explain why a package index did not list a project; None where all did, even as missing."""
         answers = (answer for _, answer in self._asked(Channel.PYPI, project) if isinstance(answer, NetworkError))
-        return next((error for error in answers if getattr(error, "status", None) not in (404, 410)), None)
+        return next((error for error in answers if not _is_absent(error)), None)
 
     def _had(self, link: "Link", channel: Channel, project: str) -> "Link | list[str]":
         """Return the link with hash and size, from the first server that gives the file; or why none does.
@@ -322,7 +318,7 @@ class Offers:
         if channel is Channel.PYPI:
             return stated
         if link.name in self.sources.ungiven:
-            return [f"no source gave ({reason(self.sources.ungiven[link.name])})"]
+            return [f"no source gave ({self.sources.ungiven[link.name].brief})"]
         link = witnessed(stated, channel)
         refused: dict[str, str] = {}
         for address in self._addresses(link, channel):
@@ -331,7 +327,7 @@ class Offers:
                 placed = msgspec.structs.replace(link, url=address)
                 file = locked_file(placed, self.sources.client, self.sources.cache, self.sources.progress)
             except (NetworkError, IntegrityError) as error:
-                refused.setdefault(server, f"{server} does not give ({reason(error)})")
+                refused.setdefault(server, f"{server} does not give ({error.brief})")
             else:
                 is_stated = bool(stated.sha256)
                 return msgspec.structs.replace(placed, sha256=file.sha256, size=file.size, is_hash_stated=is_stated)
@@ -391,6 +387,10 @@ def _without_wheel(
         return f"has {what} as source only"
     tags = sorted({tag for name in wheels for tag in name.removesuffix(".whl").split("-")[-3].split(".")})
     return f"has wheels of {what}, none for cp{python.replace('.', '')} ({', '.join(tags)})"
+
+
+def _is_absent(error: NetworkError) -> bool:
+    return isinstance(error, HttpError) and error.failure.is_absent
 
 
 @functools.lru_cache

@@ -9,18 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from graphcrate.host.net import HttpError
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
 from graphcrate.model.lock import LockedPackage
-from graphcrate.resolve.sources.channels import KNOCK, Link, Source, SourceKind, address_of
-from graphcrate.resolve.sources.failures import reason, source_name
+from graphcrate.resolve.sources.channels import Link, Source, SourceKind, address_of
+from graphcrate.resolve.sources.failures import source_name
 from graphcrate.resolve.sources.offers import Offers
 from graphcrate.resolve.sources.storing import UnreadableFileError
-from patienthttp.errors import ABSENT, NOT_REACHED, NoAnswer
+from patienthttp.errors import ABSENT
 from patienthttp.retry import TRIES
 
 AGAIN = (1.0, 4.0)  #: pauses, in seconds, before the pages that do not list a locked file are read again
 FEW = 1  #: more tries of one request, while another source may have the file
-
-#: of a server that will not give another file either
-_UNREACHED = NOT_REACHED | {NoAnswer.CERTIFICATE}
 
 
 class FileSearch:
@@ -99,11 +96,11 @@ class FileSearch:
 
     def failed(self, link: Link, error: NetworkError | IntegrityError | UnreadableFileError) -> None:
         """Take down that the file did not come from there."""
-        if link.url in self._unlisted and isinstance(error, HttpError) and error.status in ABSENT:
+        if link.url in self._unlisted and isinstance(error, HttpError) and error.failure.status in ABSENT:
             return
         self._came[link.url] = error
         self._take_down(source_name(link.url), error, error.what)
-        if isinstance(error, HttpError) and error.is_temporary:
+        if isinstance(error, HttpError) and error.failure.is_temporary:
             self._try_later(link)
 
     def _kept_by(self, sources: Iterable[Source]) -> Iterator[Link]:
@@ -141,8 +138,8 @@ class FileSearch:
                 raise error
             offered = self._offers.sources.listings.project(source, self.package.name, again=again, tries=tries)
         except NetworkError as error:
-            self._take_down(server, error, reason(error))
-            if isinstance(error, HttpError) and error.is_temporary:
+            self._take_down(server, error, error.brief)
+            if isinstance(error, HttpError) and error.failure.is_temporary:
                 self._try_later(source)
             return None
         same_name = [link for link in offered if link.name == name]
@@ -157,14 +154,10 @@ class FileSearch:
     def _takes_connection(self, source: Source) -> bool:
         """Return whether a public mirror can be reached at all: where it cannot, no time-out is waited for."""
         server = source_name(source.location)
-        if server not in self._known.reached and server not in self._known.silent:
+        if server not in self._known.silent:
             self._turn(server)
-            if self._offers.sources.client.reaches(source.location, KNOCK):
-                self._known.reached.add(server)
-            else:
-                self._known.silent[server] = HttpError.of(NoAnswer.NO_ANSWER, source.location)
-        if (error := self._known.silent.get(server)) is not None:
-            self._take_down(server, error, reason(error))
+        if (error := self._known.knocked(self._offers.sources.client, source.location)) is not None:
+            self._take_down(server, error, error.brief)
         return error is None
 
     def _try_later(self, source: Source | Link) -> None:
@@ -180,12 +173,9 @@ class FileSearch:
             self._add(server, "it has other bytes")
             return
         if isinstance(error, HttpError):
-            self.answered = self.answered or error.status in ABSENT
-            if error.reason in _UNREACHED:
-                self._known.silent.setdefault(server, error)
-            if error.reason is NoAnswer.STALLED:
-                self._known.slow.add(server)
-        self._add(server, reason(error).partition(" (")[0] if isinstance(error, NetworkError) else text)
+            self.answered = self.answered or error.failure.status in ABSENT
+        self._known.remember(server, error)
+        self._add(server, error.why if isinstance(error, NetworkError) else text)
 
     def _add(self, server: str, why: str) -> None:
         """Have a reason said when the search goes on, once."""

@@ -19,7 +19,7 @@ from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import CandidateOutcome
 from graphcrate.resolve.sources.channels import asks_public_mirrors, mirror_of, names_of
-from graphcrate.resolve.sources.failures import UNGIVEN, reason
+from graphcrate.resolve.sources.failures import UNGIVEN
 from graphcrate.resolve.sources.fetch import missing_packages
 from graphcrate.resolve.sources.offers import Offers, Sources, UnavailableError, unavailable
 from graphcrate.resolve.sources.search import FileSearch
@@ -167,7 +167,7 @@ class LockCandidate:
     def _require_other(self, name: str, error: GraphcrateError) -> None:
         """Raises UnavailableError where a file is chosen again that no source gave."""
         if name in self._context.ungiven:
-            raise unavailable(self.value.channels[0], [reason(error)], unreachable=False)
+            raise unavailable(self.value.channels[0], [error.brief], unreachable=False)
 
     def _compilation(self, lock: Lock) -> Compilation:
         """Return the compilation of a devel image, from the cache or locked now; the lock's packages stay."""

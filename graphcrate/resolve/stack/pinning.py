@@ -167,7 +167,7 @@ def _refuse_unusable(index: str, sources: Sources) -> None:
         try:
             sources.listings.project(Source(SourceKind.INDEX, index), COMMON, tries=STALLED_TRIES)
         except HttpError as error:
-            if error.reason in (NoAnswer.STALLED, NoAnswer.FOREIGN):
+            if error.failure.kind in (NoAnswer.STALLED, NoAnswer.FOREIGN):
                 raise
         except NetworkError:
             pass

@@ -104,7 +104,7 @@ def test_http_error_names_its_cause(server, pauses, monkeypatch, url, broken, re
     client = Client({"https_proxy": "http://127.0.0.1:1", "no_proxy": "192.0.2.1"}, sleep=pauses.append)
     with pytest.raises(HttpError) as caught:
         client.request("GET", url.format(port=server.port))
-    assert (caught.value.reason, len(pauses)) == (reason, tries - 1)
+    assert (caught.value.failure.kind, len(pauses)) == (reason, tries - 1)
     assert caught.value.next_step
 
 
@@ -127,8 +127,8 @@ def test_http_403_is_not_retried_pickles_and_hides_secrets(server, client, pause
     with pytest.raises(HttpError) as caught:
         client.request("GET", address)
     copy = pickle.loads(pickle.dumps(caught.value))
-    assert (copy.status, copy.what) == (403, caught.value.what)
-    assert (copy.constraint, pauses) == ("HTTP 403 (127.0.0.1)", [])
+    assert (copy.failure.status, copy.what) == (403, caught.value.what)
+    assert (copy.brief, pauses) == ("HTTP 403 (127.0.0.1)", [])
     assert not [secret for secret in ("hunter2", "abc") if secret in str(caught.value)]
     assert redacted(address) == f"http://127.0.0.1:{server.port}/file"
 
@@ -153,7 +153,7 @@ def test_answer_may_have_as_many_bytes_as_its_limit_and_no_more(server, client):
     assert client.request("GET", server.url("/page"), limit=5).body == b"12345"
     with pytest.raises(HttpError) as caught:
         client.request("GET", server.url("/page"), limit=4)
-    assert (caught.value.reason, len(server.asked)) == (NoAnswer.TOO_LARGE, 2)
+    assert (caught.value.failure.kind, len(server.asked)) == (NoAnswer.TOO_LARGE, 2)
 
 
 def test_server_errors_are_retried_after_retry_after(server, client, pauses):
@@ -199,7 +199,7 @@ def test_other_schemes_are_refused_whatever_a_proxy_would_do(server, pauses, add
         server.asked.clear()
         with pytest.raises(HttpError) as caught:
             client.request("GET", url)
-        assert (caught.value.reason, server.paths()) == (NoAnswer.ADDRESS, asked)
+        assert (caught.value.failure.kind, server.paths()) == (NoAnswer.ADDRESS, asked)
 
 
 @pytest.mark.parametrize(
@@ -364,4 +364,4 @@ def test_client_size_uses_head_or_a_range(server, client, no_head):
     server.ranges = False
     with pytest.raises(HttpError) as caught:
         client.size(server.url("/a.deb"))
-    assert caught.value.status == 200
+    assert caught.value.failure.status == 200

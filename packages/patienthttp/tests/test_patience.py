@@ -207,7 +207,7 @@ def test_misbehaving_server_is_given_up_after_few_tries(tmp_path, hasty, lines, 
     client = Client({}, sleep=lambda _: None, note=lines.append)
     with Rude(does) as server, pytest.raises(HttpError) as caught:
         asked(client, tmp_path)[way](server.url)
-    assert caught.value.reason is NoAnswer.STALLED
+    assert caught.value.failure.kind is NoAnswer.STALLED
     assert said in caught.value.what
     assert "127.0.0.1" in caught.value.what
     assert len(server.taken) == 1 + STALLED_TRIES
@@ -243,7 +243,7 @@ def test_headers_without_an_end_are_given_up(tmp_path, hasty, monkeypatch, lines
     client = Client({}, sleep=lambda _: None, note=lines.append)
     with Rude(says(text, drip=drip)) as server, pytest.raises(HttpError) as caught:
         asked(client, tmp_path)[way](server.url)
-    assert (caught.value.reason, said in caught.value.what) == (reason, True)
+    assert (caught.value.failure.kind, said in caught.value.what) == (reason, True)
     assert len(server.taken) == (1 + STALLED_TRIES if reason is NoAnswer.STALLED else 1)
 
 
@@ -255,7 +255,7 @@ def test_upload_to_a_registry_that_reads_nothing_is_given_up(hasty, lines):
 
     with Rude(lambda server, _: server.thread.join(30)) as server, pytest.raises(HttpError) as caught:
         client.retry().call(lambda: client.send("PUT", server.url, headers=headers, body=pieces))
-    assert caught.value.reason is NoAnswer.STALLED
+    assert caught.value.failure.kind is NoAnswer.STALLED
     assert len(server.taken) == 1 + STALLED_TRIES
     assert lines
 

@@ -54,7 +54,7 @@ def test_request_body_is_not_sent_after_an_early_refusal(tmp_path, tls):
         assert client.send("GET", url).body == b"word"
         for pool in client._pools.values():
             pool.clear()
-    assert caught.value.status == 429
+    assert caught.value.failure.status == 429
     assert sum(sent) < SIZE / 2
     assert [method for _, method in seen] == ["GET", "PUT", "GET"]
     assert len({port for port, _ in seen}) == 2

@@ -16,8 +16,10 @@ def failing(times, reason=NoAnswer.STATUS, status=503, after=None):
         if left[0] == 0:
             return "answer"
         left[0] -= 1
-        error = HttpError.of(reason, "https://registry.example/v2/")
-        error.status, error.retry_after = (status if reason is NoAnswer.STATUS else None), after
+        error = HttpError.of(
+            reason, "https://registry.example/v2/", status=status if reason is NoAnswer.STATUS else None
+        )
+        error.retry_after = after
         raise error
 
     return attempt

@@ -38,9 +38,7 @@ class Servers:
         self.asked.append((method, url, tries))
         answer = self.answers.get(url, 404)
         if isinstance(answer, int) and answer >= 400:
-            error = HttpError.of(NoAnswer.STATUS, url, f"{answer} no")
-            error.status = answer
-            raise error
+            raise HttpError.of(NoAnswer.STATUS, url, f"{answer} no", answer)
         return answer
 
     def size(self, url, *, tries):

@@ -50,7 +50,8 @@ def test_failed_requests_are_network_errors_with_all_that_is_known(server, clien
             ask("GET", server.url("/file"))
         assert type(caught.value) is HttpError
         for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
-            assert (error.status, error.host, error.constraint) == (403, "127.0.0.1", "HTTP 403 (127.0.0.1)")
+            assert (error.failure.status, error.failure.host) == (403, "127.0.0.1")
+            assert (error.brief, error.why) == ("HTTP 403 (127.0.0.1)", "HTTP 403")
             assert error.exit_code == NetworkError.exit_code
             assert "name a mirror" in error.next_step
 

@@ -91,7 +91,7 @@ def test_login_page_in_place_of_an_index_is_a_network_error(server, listings, bo
     with pytest.raises(HttpError, match="no index of packages") as caught:
         listings.project(Source(kind, location), "torch")
     assert "login page" in caught.value.cause
-    assert not caught.value.is_temporary
+    assert not caught.value.failure.is_temporary
 
 
 @pytest.mark.parametrize(

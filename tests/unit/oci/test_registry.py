@@ -113,7 +113,7 @@ def test_oversized_manifest_is_refused_without_mirror_advice(monkeypatch):
         server.documents["team/base/manifests/v1"] = (spec.MANIFEST, bytes(LARGEST_DOCUMENT + 1))
         with pytest.raises(HttpError) as caught:
             repository(server).manifest("v1")
-    assert caught.value.reason is NoAnswer.TOO_LARGE
+    assert caught.value.failure.kind is NoAnswer.TOO_LARGE
     assert "4 MiB" in caught.value.what
     assert "MIRROR" not in caught.value.next_step
     assert server.host in caught.value.next_step

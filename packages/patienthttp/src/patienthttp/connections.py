@@ -103,8 +103,8 @@ def transport_errors() -> tuple[type[Exception], ...]:
 
 def refused(url: str, response: "urllib3.BaseHTTPResponse") -> HttpError:
     """The error for an unexpected status; closes the answer."""
-    error = HttpError.of(NoAnswer.STATUS, url, f"{response.status} {response.reason or ''}".strip())
-    error.status = response.status
+    detail = f"{response.status} {response.reason or ''}".strip()
+    error = HttpError.of(NoAnswer.STATUS, url, detail, response.status)
     if (after := response.headers.get("Retry-After")) is not None:
         # A date (RFC 9110 allows one) is taken as a minute: the clocks may disagree.
         error.retry_after = float(after) if after.strip().isdigit() else 60.0

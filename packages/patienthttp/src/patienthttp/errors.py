@@ -1,12 +1,15 @@
-"""Errors of this library: why there is no usable answer, in words and as values."""
+"""Errors of this library, and why there is no usable answer: facts, one table of likely causes and next steps."""
 
 import functools
 import ipaddress
 import shlex
 import socket
 import urllib.parse
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Self
+
+import msgspec
 
 FOLLOWED = (301, 302, 303, 307, 308)
 #: statuses that may be gone at the next try
@@ -36,7 +39,7 @@ class NoAnswer(StrEnum):
     ADDRESS = "not an address that can be fetched"
 
 
-#: passes by itself
+#: pass by themselves
 _TEMPORARY = frozenset({NoAnswer.STALLED, NoAnswer.CUT})
 #: worth one more try: the choice between candidates should not wait long
 NOT_REACHED = frozenset(
@@ -45,10 +48,13 @@ NOT_REACHED = frozenset(
         *(NoAnswer.NO_ANSWER, NoAnswer.TLS, NoAnswer.PROXY),
     }
 )
+#: failures of a server that others of its files would have too
+OF_THE_SERVER = NOT_REACHED | {NoAnswer.CERTIFICATE}
 #: of getaddrinfo(3): the name server was asked in vain, or refused; others say that it knows no such name
 NAME_SERVER_FAILS = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL})
 
-_HELP = {
+#: kind → likely cause
+_CAUSES: Mapping[NoAnswer, str] = {
     NoAnswer.NAME: "The name is misspelt, or only the name servers of another network (a VPN, a site) know it.",
     NoAnswer.NAME_SERVER: "The name servers in /etc/resolv.conf are down, or no network leads to them.",
     NoAnswer.REFUSED: "The server, or the proxy before it, is down.",
@@ -59,13 +65,67 @@ _HELP = {
     NoAnswer.FOREIGN: "A login page or a portal answers in its place, or the address is that of another page.",
 }
 
-_NEXT = {
+#: kind → next step, with the host in its place
+_NEXT: Mapping[NoAnswer, str] = {
     NoAnswer.NAME: "getent hosts {host}    asks the name servers of this machine",
     NoAnswer.NAME_SERVER: "getent hosts {host}    asks them again; once it answers, the same command again",
     NoAnswer.CERTIFICATE: "set SSL_CERT_FILE=/path/of/the/ca-bundle.crt and run the same command again",
     NoAnswer.PROXY: "check https_proxy and no_proxy",
     NoAnswer.FOREIGN: "open the address in a browser and log in there",
 }
+
+
+class FetchFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about something that did not come. `address`: without password and query; `status`: of NoAnswer.STATUS."""
+
+    kind: NoAnswer = NoAnswer.STATUS
+    address: str = ""
+    host: str = ""
+    detail: str = ""
+    status: int | None = None
+
+    @classmethod
+    def of(cls, kind: NoAnswer, url: str, detail: str = "", status: int | None = None) -> Self:
+        """The failure of an address."""
+        return cls(kind=kind, address=redacted(url), host=host_of(url), detail=detail, status=status)
+
+    @property
+    def what(self) -> str:
+        """The address, and why it gave nothing."""
+        return f"{self.address}: {self.kind}" + (f" ({self.detail})" if self.detail else "")
+
+    @property
+    def cause(self) -> str:
+        """The likely cause, a sentence; empty where the kind says all."""
+        return _CAUSES.get(self.kind, "")
+
+    @property
+    def next_step(self) -> str:
+        """Return what to type or to do."""
+        return _NEXT.get(self.kind, "check the network of this machine").replace("{host}", shlex.quote(self.host))
+
+    @property
+    def why(self) -> str:
+        """In a few words, beside the name of the server: `name does not resolve`, `HTTP 403`."""
+        return str(self.kind) if self.status is None else f"HTTP {self.status}"
+
+    @property
+    def is_absent(self) -> bool:
+        """Return whether the server answered that it does not have what was asked for.
+
+        One that refuses says nothing of it.
+        """
+        return self.status in (404, 410)
+
+    @property
+    def is_of_the_server(self) -> bool:
+        """Return whether other files of this server would fail for the same reason."""
+        return self.kind in OF_THE_SERVER
+
+    @property
+    def is_temporary(self) -> bool:
+        """Return whether the server may answer at the next try."""
+        return self.status in TEMPORARY if self.kind is NoAnswer.STATUS else self.kind in _TEMPORARY
 
 
 class FetchError(Exception):
@@ -93,39 +153,33 @@ class BundleError(FetchError):
 
 
 class HttpError(FetchError):
-    """No usable answer. `host` and `reason` for people and programs; `status` with NoAnswer.STATUS."""
+    """No usable answer; `failure` has the facts."""
 
-    reason: NoAnswer = NoAnswer.STATUS
-    host: str = ""
-    status: int | None = None
+    failure: FetchFailure = FetchFailure()
     retry_after: float | None = None
     is_final: bool = False  #: the budget of tries is used up
 
     @classmethod
-    def of(cls, reason: NoAnswer, url: str, detail: str = "") -> Self:
+    def of(cls, kind: NoAnswer, url: str, detail: str = "", status: int | None = None) -> Self:
         """The error for this address."""
-        host = host_of(url)
-        step = _NEXT.get(reason, "check the network of this machine").replace("{host}", shlex.quote(host))
-        what = f"{redacted(url)}: {reason}" + (f" ({detail})" if detail else "")
-        error = cls(what, cause=_HELP.get(reason, ""), next_step=step)
-        error.reason, error.host = reason, host
+        return cls.because(FetchFailure.of(kind, url, detail, status))
+
+    @classmethod
+    def because(cls, failure: FetchFailure) -> Self:
+        """The error for this failure."""
+        error = cls(failure.what, cause=failure.cause, next_step=failure.next_step)
+        error.failure = failure
         return error
 
     @property
-    def constraint(self) -> str:
+    def brief(self) -> str:
         """In a few words, for a list: `name does not resolve (download.pytorch.org)`."""
-        what = str(self.reason) if self.status is None else f"HTTP {self.status}"
-        return f"{what} ({self.host})" if self.host else what
-
-    @property
-    def is_temporary(self) -> bool:
-        """Return whether the server may answer at the next try."""
-        return self.status in TEMPORARY if self.reason is NoAnswer.STATUS else self.reason in _TEMPORARY
+        return f"{self.failure.why} ({self.failure.host})" if self.failure.host else self.failure.why
 
     @property
     def retries(self) -> int:
         """Tries that this failure is worth of a server without an earlier answer."""
-        return int(self.reason in NOT_REACHED)
+        return int(self.failure.kind in NOT_REACHED)
 
 
 def redacted(url: str) -> str:

@@ -4,12 +4,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from patienthttp.errors import NOT_REACHED, HttpError, NoAnswer, server_of
+from patienthttp.errors import HttpError, server_of
 
 Result = TypeVar("Result")
-
-#: failures of a server that others of its files would have too
-_OF_THE_SERVER = NOT_REACHED | {NoAnswer.CERTIFICATE}
 
 
 class Reach:
@@ -43,9 +40,9 @@ class Reach:
         try:
             answer = question()
         except HttpError as error:
-            if error.is_temporary or error.reason in _OF_THE_SERVER:
+            if error.failure.is_temporary or error.failure.is_of_the_server:
                 self._silent[server] = error
-            elif is_absent(error):
+            elif error.failure.is_absent:
                 self._answering.add(server)
             else:
                 self._refusing[server] = error
@@ -57,17 +54,4 @@ class Reach:
     def silent(self) -> Mapping[str, str]:
         """The servers that answered nothing that was asked, or stopped to answer, and why."""
         refusing = {server: error for server, error in self._refusing.items() if server not in self._answering}
-        return {server: words(error) for server, error in sorted({**refusing, **self._silent}.items())}
-
-
-def is_absent(error: HttpError) -> bool:
-    """Return whether the server answered that it does not have what was asked for.
-
-    One that refuses says nothing of it.
-    """
-    return error.status in (404, 410)
-
-
-def words(error: HttpError) -> str:
-    """Explain why there was no file, or no usable answer, without the server's name."""
-    return "does not have it" if is_absent(error) else error.constraint.partition(" (")[0]
+        return {server: error.failure.why for server, error in sorted({**refusing, **self._silent}.items())}

@@ -42,7 +42,7 @@ class Retry:
                 result = attempt()
             except HttpError as error:
                 # What a stalled server has given meanwhile has to be worth the wait.
-                if position() - before >= (WORTH if error.reason is NoAnswer.STALLED else 1):
+                if position() - before >= (WORTH if error.failure.kind is NoAnswer.STALLED else 1):
                     failures = 0
                 self._pause(error, failures)
                 failures += 1
@@ -56,8 +56,8 @@ class Retry:
         As long as the server asks for (429 and 503 with Retry-After), else twice as long each time; the half of it at
         random, so that threads and other clients do not come back at the same moment.
         """
-        tries = self._tries if error.is_temporary or (self._answered and error.retries) else error.retries
-        if error.reason is NoAnswer.STALLED:
+        tries = self._tries if error.failure.is_temporary or (self._answered and error.retries) else error.retries
+        if error.failure.kind is NoAnswer.STALLED:
             tries = min(tries, STALLED_TRIES)
         asked = error.retry_after
         seconds = min(self.first_pause * 2**failures, LONGEST_PAUSE) * (0.5 + random.random() / 2)
@@ -70,5 +70,5 @@ class Retry:
             self._left -= seconds
             self.failures += 1
         if seconds >= NOTED:
-            self.note(f"{error.constraint}: trying again in {seconds:.0f} s")
+            self.note(f"{error.brief}: trying again in {seconds:.0f} s")
         self.sleep(seconds)

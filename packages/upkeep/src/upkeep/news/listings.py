@@ -10,7 +10,6 @@ from graphcrate.host.progress import Task
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.recipe import CHANNELS, Channel, Recipe
 from graphcrate.resolve.sources.channels import Link
-from graphcrate.resolve.sources.failures import reason
 from graphcrate.resolve.sources.offers import Offers, Sources
 from upkeep.releases import ListedRelease, releases_of
 
@@ -39,13 +38,13 @@ def ask(recipes: Sequence[Recipe], sources: Sources, task: Task) -> Answers:
         if errors and not releases and project == TORCH:
             raise errors[0]
         projects[project] = releases
-        unanswered += [f"{project}: {reason(error)}" for error in errors if not releases]
+        unanswered += [f"{project}: {error.brief}" for error in errors if not releases]
         task.advance(1)
     for label in _labels(recipes):
         try:
             projects[TORCH] += _of_pytorch(sources, label)
         except NetworkError as error:
-            unanswered.append(f"torch of PyTorch's channel for {cuda_label(label)}: {reason(error)}")
+            unanswered.append(f"torch of PyTorch's channel for {cuda_label(label)}: {error.brief}")
     if any(
         Channel.PYG in way.channels for recipe in recipes for variant in recipe.variants for way in variant.candidates
     ):
@@ -61,7 +60,7 @@ def _of_index(sources: Sources, project: str) -> tuple[tuple[ListedRelease, ...]
             links += sources.listings.project(source, project)
             times |= sources.listings.times(source, project)
         except NetworkError as error:
-            if getattr(error, "status", None) not in (404, 410):
+            if not (isinstance(error, HttpError) and error.failure.is_absent):
                 errors.append(error)
     return releases_of({link.name: link for link in links}.values(), times), errors
 
@@ -92,12 +91,10 @@ def _of_pyg(sources: Sources, torches: Sequence[ListedRelease]) -> list[str]:
     for source in Offers(sources, newest.version, cuda).of_channel(Channel.PYG):
         try:
             sources.listings.project(source, "torch-scatter")
-        except HttpError as error:
-            if error.status in (403, 404, 410):
-                return []  # it has no page for this torch yet
-            return [f"{CHANNELS[Channel.PYG].owner}'s pages of wheels: {reason(error)}"]
         except NetworkError as error:
-            return [f"{CHANNELS[Channel.PYG].owner}'s pages of wheels: {reason(error)}"]
+            if isinstance(error, HttpError) and error.failure.status in (403, 404, 410):
+                return []  # it has no page for this torch yet
+            return [f"{CHANNELS[Channel.PYG].owner}'s pages of wheels: {error.brief}"]
         else:
             return []
     return []

@@ -26,7 +26,7 @@ from graphcrate.model.words import printable
 from graphcrate.resolve.sources.channels import Source, SourceKind
 from graphcrate.resolve.sources.offers import Offers, Sources
 from patienthttp.errors import NoAnswer
-from patienthttp.reach import Reach, is_absent
+from patienthttp.reach import Reach
 from upkeep.security.vulnerability import (
     Advisory,
 )
@@ -123,8 +123,8 @@ class Advisories:
             )
             answer = _read(body, address)
         except HttpError as error:
-            if not is_absent(error):
-                return _unknown(error.constraint, silent=True)
+            if not error.failure.is_absent:
+                return _unknown(error.brief, silent=True)
             answer = Answered(at=settings.now())
         cache.keep(path, msgspec.json.encode(answer))
         return answer

@@ -36,7 +36,7 @@ from graphcrate.resolve.sources import channels, search
 from graphcrate.resolve.sources.channels import Link, Source, SourceKind
 from graphcrate.resolve.sources.offers import Offers, Sources
 from patienthttp.errors import NoAnswer, server_of
-from patienthttp.reach import Reach, is_absent, words
+from patienthttp.reach import Reach
 from upkeep.standing import doubts
 from upkeep.standing.presence import Presence
 from upkeep.standing.values import (
@@ -204,7 +204,7 @@ class _Wheels:
             same_name = [link for link in links if link.name == file.name]
             link = next((link for link in same_name if self._is_it(link, file)), None)
         except HttpError as error:
-            return Sighting(place=server, has=False if is_absent(error) else None, why=words(error))
+            return Sighting.without(server, error.failure)
         except NetworkError as error:
             return Sighting(place=server, has=None, why=error.what)
         if link is None:

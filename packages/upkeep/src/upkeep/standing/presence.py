@@ -15,7 +15,7 @@ from graphcrate.inputs.bases.mirrors import addresses, archives, is_path, is_tim
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.lock import DebianPackage
 from patienthttp.errors import server_of
-from patienthttp.reach import Reach, is_absent, words
+from patienthttp.reach import Reach
 from upkeep.standing.values import FilePlace, Kind, Sighting
 
 _ENOUGH = 2  #: servers that have a file: the others are not asked
@@ -71,7 +71,7 @@ class Presence:
         try:
             bytes_there = self._reach.ask(url, lambda: self._client.size(url, tries=_TRIES))
         except HttpError as error:
-            return Sighting(place=place, has=False if is_absent(error) else None, why=words(error))
+            return Sighting.without(place, error.failure)
         if bytes_there != size:
             why = f"has another file there, of {bytes_there} bytes instead of {size}"
             return Sighting(place=place, has=False, why=why)
@@ -88,10 +88,10 @@ class Presence:
             answer = self._reach.ask(url, lambda: self._client.request("GET", url))
             files = snapshot.files(service, package, answer.body)
         except HttpError as error:
-            if is_absent(error):
-                sightings.setdefault(place, Sighting(place=place, has=False, why=words(error)))
+            if error.failure.is_absent:
+                sightings.setdefault(place, Sighting.without(place, error.failure))
             else:  # even if its addresses lack it: under its hash the service may have it
-                sightings[place] = Sighting(place=place, has=None, why=words(error))
+                sightings[place] = Sighting.without(place, error.failure)
         except UNREADABLE:
             sightings[place] = Sighting(place=place, has=None, why="an answer that is not understood")
         else:

@@ -1,9 +1,11 @@
 """The standing of locks: where each file is, what has updates, what was taken back."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
+
+from patienthttp.errors import FetchFailure
 
 #: `index`: a package index or a page of links that is set; `mirror`: one of those that was named, or one of Debian's
 #: archives; `here`: this machine; `copy`: a mirror of an index that was not named; `archive`: that of Debian's retired
@@ -30,6 +32,13 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     yanked: bool = False  #: PEP 592
     yanked_for: str = ""
+
+    @classmethod
+    def without(cls, place: FilePlace, failure: FetchFailure) -> Self:
+        """The sighting of a place that gave nothing."""
+        if failure.is_absent:
+            return cls(place=place, has=False, why="does not have it")
+        return cls(place=place, has=None, why=failure.why)
 
 
 class FileStanding(msgspec.Struct, frozen=True, kw_only=True):
