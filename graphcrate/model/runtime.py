@@ -154,7 +154,8 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
                 per_gpu=True,
                 devices="hook",
                 is_dotted=True,
-            )
+            ),
+            "edf": JobForm(runs=False, files=(".sqsh",), pulls="registry"),
         },
         published={
             "srun": PublishedLine(

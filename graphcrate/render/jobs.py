@@ -227,7 +227,7 @@ def text(job: Job) -> str:
 
 
 def _pyxis(job: Job, values: dict[str, object]) -> str:
-    image = job.image if job.image.startswith(("/", ".")) else reference.parse(job.image).enroot
+    image = job.image if _is_path(job.image) else reference.parse(job.image).enroot
     for mount in job.mounts:
         if strange := mountable(mount.source) or mountable(mount.target):
             raise UsageError(f"pyxis cannot mount {mount.source!r}: {strange}", next_step=BY_A_LINK)
@@ -265,6 +265,12 @@ def _kubernetes(job: Job, values: dict[str, object]) -> str:
     return render_template("job-kubernetes", values | {"args": args})  # which fills $(NAME) in itself
 
 
+def _edf(job: Job, values: dict[str, object]) -> str:
+    image = job.image if _is_path(job.image) else reference.parse(job.image).enroot
+    major = re.search(r"cu(\d\d)\d\b", job.image)
+    return render_template("job-edf", values | {"image": image, "major": major and major[1]})
+
+
 def _arguments(typed: str) -> list[str]:
     """The words by which a container starts a command of a shell."""
     return ["/bin/sh", "-c", typed if _SHELL.search(typed.replace("$", "")) else f"exec {typed}"]
@@ -274,6 +280,10 @@ def _binds(job: Job) -> str:
     """Options that mount data, where a runtime has them."""
     bind = JOBS[job.runtime].bind
     return "".join(f" {bind} {shlex.quote(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
+
+
+def _is_path(image: str) -> bool:
+    return image.startswith(("/", "."))
 
 
 def mountable(path: str) -> str:
@@ -299,6 +309,7 @@ _WRITERS: Mapping[str, Callable[[Job, dict[str, object]], str]] = {
     "module": _module,
     "bundle": _bundle,
     "kubernetes": _kubernetes,
+    "edf": _edf,
     "pai-dlc": _pai_dlc,
     "pai-dsw": _pai_dsw,
 }

@@ -54,7 +54,7 @@ def call(context, typed):
         ("publish pyg:there", ("there is no destination", "./build.py publish pyg:there --to")),
         ("verify pyg:there", ("names no registry", "./build.py check pyg:there")),
         ("keys --output nowhere", ("mkdir -p nowhere",)),
-        ("job pyg:1 --runtime nomad", ("docker, ", "pyxis, pai-dlc, pai-dsw")),
+        ("job pyg:1 --runtime nomad", ("docker, ", "pai-dlc, pai-dsw")),
         ("job a.sif --runtime module", ("not a whole path", "./build.py job /FOLDER/a.sif --runtime module")),
         ("job /a.sif --runtime module --gpus 2", ("no --gpus", "leave --gpus out")),
         ("job a.io/b:1 --runtime pai-dsw --command true", ("no --command",)),

@@ -4,6 +4,7 @@
 """
 
 import shlex
+import tomllib
 from pathlib import Path
 
 import msgspec
@@ -72,6 +73,8 @@ SAMPLES = {
     "dlc-per-gpu.json": job("pai-dlc", ALIYUN, "python train.py", nodes=2, gpus=4, per_gpu=True, workspace="12345"),
     "dsw.txt": job("pai-dsw", ALIYUN),
     "bundle.sh": job("bundle", "/lustre/our images/pyg.sqsh", mounts=(Mount('/data/o"gb', "/data"),)),
+    "edf.toml": job("edf", REGISTRY, mounts=(Mount("/capstor/our data", "/data"),)),
+    "edf-sqsh.toml": job("edf", "/capstor/pyg.sqsh"),
     "kubernetes.yaml": job("kubernetes", REGISTRY, 'python dna.py --title "a b"', mounts=(Mount("ogb", "/data"),)),
     "kubernetes-nodes.yaml": on_fabric(
         "infiniband", "kubernetes", REGISTRY, "python train.py", nodes=2, gpus=8, per_gpu=True
@@ -159,6 +162,15 @@ def test_kubernetes_job_is_yaml_with_the_command_as_typed(typed):
     assert words[:2] == ["/bin/sh", "-c"]
     assert words[2].replace("$$", "$").removeprefix("exec ") == typed
     assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+def test_edf_is_toml_with_the_hook_for_the_cuda_of_the_tag():
+    made = tomllib.loads(jobs.text(SAMPLES["edf.toml"]))
+    assert (made["image"], made["workdir"], made["mounts"]) == (
+        "registry.example.com#team/pyg:2.3.1-torch2.0.1-cu118-py311", "/data", ["/capstor/our data:/data"],
+    )  # fmt: skip
+    assert made["annotations"]["com"]["hooks"]["aws_ofi_nccl"] == {"enabled": "true", "variant": "cuda11"}
+    assert "annotations" not in tomllib.loads(jobs.text(SAMPLES["edf-sqsh.toml"]))
 
 
 @pytest.mark.parametrize(
