@@ -143,12 +143,25 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     target: str = ""  #: of `image`, where it names neither a GPU nor a driver
     to: str = ""  #: of `publish`
     cache: str = ""  #: a folder, as GRAPHCRATE_CACHE
+    remote_cache: tuple[str, ...] = ()  #: places of a site's shared cache, as `image --cache`
+    cache_trust: tuple[str, ...] = ()  #: paths of public keys
+    cache_key: str = ""  #: the path of a private key
+    cache_check: str = ""
     mounts: tuple[str, ...] = ()  #: of every `run`, as its --mount
     images: tuple[str, ...] = ()  #: more folders of images, as GRAPHCRATE_IMAGES
 
 
-#: that a project's own file may not have: it may be a stranger's, and would give away folders of this user
-_USERS_OWN = ("mounts", "images")
+#: that a project's own file may not have: it may be a stranger's, and would give away folders of this user, or
+#: choose whose programs are taken into their images
+_USERS_OWN = ("mounts", "images", "remote_cache", "cache_trust", "cache_key", "cache_check")
+#: variables that stand for a field; where they are set, they go before it
+_VARIABLES = {
+    "cache": "GRAPHCRATE_CACHE",
+    "remote_cache": "GRAPHCRATE_REMOTE_CACHE",
+    "cache_trust": "GRAPHCRATE_CACHE_TRUST",
+    "cache_key": "GRAPHCRATE_CACHE_KEY",
+    "cache_check": "GRAPHCRATE_CACHE_CHECK",
+}
 
 
 @functools.cache
@@ -173,7 +186,7 @@ def _read(paths: Iterable[Path]) -> Config:
             if path == _PROJECTS and (own := next((name for name in _USERS_OWN if name in given), "")):
                 raise UsageError(
                     f"{path} has {own}, which a project's own file cannot have",
-                    cause="It may be a stranger's, and would choose folders of yours.",
+                    cause="It may be a stranger's, and would choose folders of yours, or whose builds you take.",
                     next_step="put it into ~/.config/graphcrate/config.toml",
                 )
             values |= given
@@ -189,7 +202,8 @@ def here(
     `without_security`: it locks suites without a list of security updates.
     """
     context = Context.here()
-    chosen = {"GRAPHCRATE_CACHE": config().cache} if config().cache else {}
+    fields = [(variable, getattr(config(), name)) for name, variable in _VARIABLES.items()]
+    chosen = {name: value if isinstance(value, str) else " ".join(value) for name, value in fields if value}
     environment = {**chosen, **context.environment}
     if plain_http:
         environment[settings.PLAIN_HTTP] = settings.ANY

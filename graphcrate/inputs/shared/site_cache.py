@@ -276,8 +276,8 @@ def of(options: SourceOptions, ctx: Context) -> SiteCache | None:
     named = options.cache or tuple(environment.get(PLACES, "").split())
     if not named:
         return None
-    trust = options.cache_trust or tuple(map(Path, environment.get(TRUST, "").split()))
-    key = options.cache_key or (Path(environment[KEY]) if environment.get(KEY) else None)
+    trust = options.cache_trust or tuple(Path(text).expanduser() for text in environment.get(TRUST, "").split())
+    key = options.cache_key or (Path(environment[KEY]).expanduser() if environment.get(KEY) else None)
     known = [places.parse(text, ctx) for text in named]
     if not trust and key is None:
         raise UsageError(

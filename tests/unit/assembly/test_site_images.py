@@ -160,6 +160,16 @@ def test_an_entry_that_is_no_image_of_this_plan_is_said_and_the_image_is_made_he
     assert len(site.world.ran) == 1
 
 
+def test_an_older_entry_under_its_own_name_is_the_same_image(site):
+    """An entry may be put back by all who can write there: its key is the plan's, so are its bytes."""
+    (path,) = Path(site.place).glob("entries/image-*")
+    older = path.read_bytes()
+    site.seal(made="2030-01-01T00:00:00Z")
+    path.write_bytes(older)
+    assert site.typed("second").partition("@")[2] == site.digest
+    assert site.is_taken
+
+
 def test_a_flipped_bit_in_any_blob_changes_no_byte_of_the_image(site):
     for number, blob in enumerate(sorted(Path(site.place).glob("blobs/sha256/*"))):
         whole = blob.read_bytes()

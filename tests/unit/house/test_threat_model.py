@@ -5,8 +5,9 @@ import re
 
 from tests import ROOT
 
-PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
-ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| who, with what")]
+PAGES = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("security.md", "cache.md")]
+LINES = [line for page in PAGES for line in page.splitlines() if line.startswith("| ")]
+ROWS = [line for line in LINES if not line.startswith("| who, with what")]
 #: who may be hostile
 WHO = ("recipe", "source", "wheel", "mirror", "index", "registry", "image", "published", "cache", "other users", "CI")
 
