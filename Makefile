@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" TRUST_PATHS=yes REQUIREMENTS=file RECIPE=mine.toml FROM=Dockerfile ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL CACHE=registry|folder|URL CACHE_TRUST=cosign.pub CACHE_KEY=cosign.key CACHE_CHECK=20 FLAVOUR=devel|jupyter SLIM=yes|all PACK=gzip|zstd|5.14 LOCKED=yes WITHOUT_SECURITY=yes PLAN=yes KEEP_GOING=yes QUIET=yes VERBOSE=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd OVER=pyg.sif TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes ON=slurm PARTITION=cpu TIME=08:00:00 ACCOUNT=team CPUS=32 SUITE=scatter,pyg UPSTREAM=folder ALL=yes
+# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" TRUST_PATHS=yes REQUIREMENTS=file RECIPE=mine.toml FROM=Dockerfile ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL CACHE=registry|folder|URL CACHE_TRUST=cosign.pub CACHE_KEY=cosign.key CACHE_CHECK=20 FLAVOUR=devel|jupyter SLIM=yes|all PACK=gzip|zstd|5.14 LOCKED=yes WITHOUT_SECURITY=yes PLAN=yes KEEP_GOING=yes QUIET=yes VERBOSE=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd OVER=pyg.sif TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes ON=slurm PARTITION=cpu TIME=08:00:00 ACCOUNT=team CPUS=32 JOBS=8 SUITE=scatter,pyg UPSTREAM=folder ALL=yes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -77,8 +77,8 @@ help: ## show this
 image: .venv/ready-run ## build an image and prove it by a training run: make image CUDA=11.8, make image FROM=Dockerfile
 	@$(adopting)$(graphcrate) image $(requested) $(shared) $(own) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(call option,pack,$(PACK)) $(building) $(node) $(plan)
 
-images: .venv/ready-run ## build, check and test the image of every committed lock; goes on where it stopped: make images DISK=60GB
-	@$(if $(plan),$(error PLAN is for one image: make image CUDA=11.8 PLAN=yes))$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(platform) $(call option,disk,$(DISK)) $(if $(AGAIN),--again) $(quiet)
+images: .venv/ready-run ## build, check and test the image of every committed lock; goes on where it stopped: make images DISK=60GB, make images ON=slurm
+	@$(if $(plan),$(error PLAN is for one image: make image CUDA=11.8 PLAN=yes))$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(platform) $(call option,disk,$(DISK)) $(if $(AGAIN),--again) $(node) $(call typed,jobs,JOBS) $(quiet)
 
 packages: .venv/ready-run ## try the packages of docs/packages.md, each in an image of its own; goes on where it stopped: make packages DISK=60GB
 	@$(python) -m tools.wanted_packages $(call option,disk,$(DISK)) $(if $(AGAIN),--again)

@@ -32,6 +32,7 @@ from graphcrate.model.errors import (
     BuildError,
     DiskFullError,
     GraphcrateError,
+    HostError,
     NetworkError,
     ResolutionError,
     UsageError,
@@ -80,13 +81,14 @@ class MatrixRow:
         return catalog.proof_path(self.path)
 
 
-State = Literal["proved", "proved before", "tested", "unavailable", "failed"]
+State = Literal["proved", "proved before", "tested", "unavailable", "failed", "lost"]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a row. `proof` of a lock that was proved, now or before; else `error` with its exit code.
 
-    `tested`: an image without a committed lock; `unavailable`: no source of such a one answers.
+    `tested`: an image without a committed lock; `unavailable`: no source of such a one answers; `lost`: the machine
+    that had it ended before.
     """
 
     recipe: str
@@ -110,6 +112,7 @@ class MatrixRequest:
     disk: int | None = None
     again: bool = False
     output: Path = Path("dist")
+    is_shared: bool = False  #: other machines build into the same folders meanwhile
 
 
 def rows(ctx: Context, request: MatrixRequest, again: catalog.Again | None = None) -> list[MatrixRow]:
@@ -164,20 +167,31 @@ def run(
     """Prove the rows that are not proved yet, in turn; what fails does not end it. `report` gets each result."""
     to_prove, results = rows(ctx, request), []
     for number, row in enumerate(to_prove):
-        known = None if request.again else _standing(row, ctx)
-        if known is not None and known.word in ("proved", "emulated"):
-            result = _result(row, "proved before", known.proof)
-        else:
+        result = proved_before(row, request, ctx)
+        if result is None:
             ctx.progress.note(f"matrix: {row.title}, {number + 1} of {len(to_prove)}")
-            result = _prove(row, to_prove[number:], request, ctx, build)
+            result = prove(row, to_prove[number:], request, ctx, build)
         results.append(result)
         report(result)
     return results
 
 
+def proved_before(row: MatrixRow, request: MatrixRequest, ctx: Context) -> Result | None:
+    """Return the outcome of a row that is proved and not to be proved again."""
+    known = None if request.again else _standing(row, ctx)
+    if known is not None and known.word in ("proved", "emulated"):
+        return _result(row, "proved before", known.proof)
+    return None
+
+
+def lost(row: MatrixRow, why: str) -> Result:
+    """Return the outcome of a row that no machine ended."""
+    return msgspec.structs.replace(_result(row, "lost"), error=why, exit_code=HostError.exit_code)
+
+
 def raise_if_failed(results: Sequence[Result]) -> None:
     """Raises BuildError where a row failed; where no other was asked for, the error that its image ended with."""
-    failed = [result for result in results if result.state == "failed"]
+    failed = [result for result in results if result.state in ("failed", "lost")]
     if failed:
         first = failed[0]
         error = class_of(first.exit_code) if len(results) == 1 else BuildError
@@ -194,7 +208,7 @@ def _plan(row: MatrixRow, lock: Lock, ctx: Context) -> Plan:
     return make_plan(row.recipe, lock, row.candidate, examples=examples(ctx))
 
 
-def _prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ctx: Context, build: Build) -> Result:
+def prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ctx: Context, build: Build) -> Result:
     """Build and test the image of a row; write the proof of its lock.
 
     An image that is there goes first: it may be of another commit, and a proof names the one that built and tested it.
@@ -262,10 +276,11 @@ def _proof(row: MatrixRow, report: BuildReport, seconds: float, ctx: Context) ->
 def make_room(left: Sequence[MatrixRow], request: MatrixRequest, ctx: Context) -> None:
     """Free what the rows that are left do not need, where the next one would not fit. Raises DiskFullError.
 
-    `request.disk`: how much cache and images may take together; else what the disk has.
+    `request.disk`: how much cache and images may take together; else what the disk has. Nothing is freed where other
+    machines use it.
     """
     needed = _needed(left[0], ctx)
-    for step in _steps(left, request.output, ctx):
+    for step in () if request.is_shared else _steps(left, request.output, ctx):
         if _free(request, ctx) >= needed:
             return
         step()

@@ -230,8 +230,9 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, shown: di
     options.tidy(ctx)
 
 
-@app.command()
+@app.command(cls=node.ArrayCommand)
 def matrix(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="Recipe; all if left out.", metavar="[NAME]")] = "",
     cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="CUDA version; all if left out.")] = None,
     candidate: Annotated[str, typer.Option(help="Candidate, such as pypi; all if left out.")] = "",
@@ -241,12 +242,17 @@ def matrix(
     ] = "",
     disk: Annotated[str, typer.Option(help="What cache and images may take together, such as 40GB; else all.")] = "",
     again: Annotated[bool, typer.Option("--again", help="Build and test again what is proved.")] = False,
+    queue: Annotated[
+        Path | None, typer.Option(help="A folder that other machines see, which take images from it too.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="With --on: jobs that share the images; else at most 8.")] = 0,
     output: options.Output = Path("dist"),
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Build, check and test all images in turn. Prints what was proved; the same command goes on with what was not."""
     from graphcrate.assembly import matrix as proving
+    from graphcrate.assembly import queued
     from graphcrate.cli import tables
 
     request = proving.MatrixRequest(
@@ -257,9 +263,18 @@ def matrix(
         disk=options.bytes_of(disk),
         again=again,
         output=output,
+        is_shared=queue is not None,
     )
-    here().require_checkout("its locks and their proofs")
-    results = proving.run(request, here(quiet=quiet))
+    ctx, array = here(quiet=quiet), node.array_of(context)
+    ctx.require_checkout("its locks and their proofs")
+    if jobs and array is None:
+        raise UsageError("--jobs is for jobs", next_step=f"{setting(on='slurm').both()} too")
+    if array is not None:
+        results = queued.on_slurm(request, *array, jobs, ctx)
+    elif queue is not None:
+        results = queued.work(queued.Queue(queue.absolute()), request, ctx)
+    else:
+        results = proving.run(request, ctx)
     write(results, "".join(f"{line}\n" for line in tables.proofs(results)), as_json=as_json)
     proving.raise_if_failed(results)
 

@@ -1,15 +1,21 @@
 """Options of commands that a node of Slurm may carry out: `--on slurm`. `cli` registers them with these commands."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import typer
 import typer.core
 
 from graphcrate.cli.options import here
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 
+if TYPE_CHECKING:
+    from graphcrate.model.trial import Resources
+
+_ARRAY = f"{__name__}.array"
 #: name and help of each; all take a value
 _OPTIONS = {
     "on": "slurm: do it on a node of this cluster, as a job of its own, with its lines here.",
@@ -48,11 +54,31 @@ class NodeCommand(typer.core.TyperCommand):
         from graphcrate.engines import on_node
         from graphcrate.model.trial import Resources
 
-        words = on_node.words_for_node(ctx.meta[__name__], [f"--{name}" for name in _OPTIONS])
+        words = on_node.words_for_node(ctx.meta[__name__], [f"--{name}" for name in (*_OPTIONS, "jobs")])
+        return self.carry_out(ctx, (ctx.info_name, *words), Resources(**others))
+
+    def carry_out(self, ctx: Any, words: Sequence[str], resources: "Resources") -> object:  # noqa: ANN401
+        """Run the command as one job, and end as it ended."""
+        from graphcrate.engines import on_node
+
         output = Path("dist" if ctx.info_name == "convert" else ctx.params["output"])
-        there = here(quiet=ctx.params["quiet"])
-        printed, code = on_node.run((ctx.info_name, *words), Resources(**others), there, output)
+        printed, code = on_node.run(words, resources, here(quiet=ctx.params["quiet"]), output)
         sys.stdout.write(printed)
         sys.stdout.flush()
         ctx.exit(code)
         return None
+
+
+class ArrayCommand(NodeCommand):
+    """A command that asks itself, by `array_of`, for jobs that share its work."""
+
+    def carry_out(self, ctx: Any, words: Sequence[str], resources: "Resources") -> object:  # noqa: ANN401
+        """Go on with the command here, which gets the words for its jobs, and what they ask for."""
+        ctx.meta[_ARRAY] = words, resources
+        return typer.core.TyperCommand.invoke(self, ctx)
+
+
+def array_of(ctx: typer.Context) -> "tuple[Sequence[str], Resources] | None":
+    """Return the words of an array's jobs and what they ask for; None where the command is to be done here."""
+    given: tuple[Sequence[str], Resources] | None = ctx.meta.get(_ARRAY)
+    return given

@@ -3,6 +3,7 @@
 It runs in the same folder, with the same environment and cache. Its lines come here while it runs.
 """
 
+import math
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 
 from graphcrate.engines import slurm
 from graphcrate.engines.trials import matrix
+from graphcrate.host import process, settings
 from graphcrate.host.context import Context
 from graphcrate.model.command import TYPED_PATH, for_shell, setting
 from graphcrate.model.errors import HostError
@@ -37,13 +39,11 @@ def run(words: Sequence[str], resources: Resources, ctx: Context, output: Path) 
 
     Raises HostError for a job that was lost, with the reason and what to do.
     """
-    elsewhere = f"log in to the cluster, or do it here: leave {setting(on='slurm').both()} out"
-    scheduler = slurm.connect(ctx, output, [resources.partition] if resources.partition else [], elsewhere)
-    cores = resources.cpus or min(scheduler.slurm.cores(resources.partition), MOST_CORES)
+    scheduler, resources = connected(resources, ctx, output)
     printed = scheduler.folder / f"{uuid.uuid4().hex[:12]}{PRINTED}"
     folder = str(Path().absolute())
     order = CommandOrder(words=tuple(words), program=TYPED_PATH, folder=folder, printed=str(printed))
-    cell = JobCell(order=order, resources=msgspec.structs.replace(resources, cpus=cores))
+    cell = JobCell(order=order, resources=resources)
     try:
         show = changes(ctx.progress.note)
         (ended,) = matrix.follow([cell], scheduler, patience=MINUTES * 60, show=show, say=ctx.progress.warn)
@@ -52,6 +52,35 @@ def run(words: Sequence[str], resources: Resources, ctx: Context, output: Path) 
         return printed.read_text(encoding="utf-8") if printed.is_file() else "", ended.exit_code
     finally:
         printed.unlink(missing_ok=True)
+
+
+def connected(resources: Resources, ctx: Context, output: Path) -> tuple[slurm.Scheduler, Resources]:
+    """Find this machine's Slurm; with it what a job asks for, by default all cores of a node. Raises HostError."""
+    elsewhere = f"log in to the cluster, or do it here: leave {setting(on='slurm').both()} out"
+    scheduler = slurm.connect(ctx, output, [resources.partition] if resources.partition else [], elsewhere)
+    cores = resources.cpus or min(scheduler.slurm.cores(resources.partition), MOST_CORES)
+    return scheduler, msgspec.structs.replace(resources, cpus=cores)
+
+
+def follow_array(
+    order: CommandOrder,
+    resources: Resources,
+    scheduler: slurm.Scheduler,
+    tasks: int,
+    *,
+    show: Callable[[Sequence[JobCell]], None],
+    say: Callable[[str], None],
+) -> Sequence[JobCell]:
+    """Run a command as an array of so many jobs, and follow them until all have ended. Ctrl-C cancels them."""
+    with process.uninterrupted():
+        jobs = scheduler.submit_array(order, resources, tasks)
+    queued = JobCell(order=order, resources=resources, state=State.QUEUED, submitted=settings.now())
+    cells = [msgspec.structs.replace(queued, job=job) for job in jobs]
+    try:
+        # some may wait for as long as others work
+        return matrix.follow(cells, scheduler, patience=math.inf, show=show, say=say)
+    finally:
+        scheduler.forget(jobs)
 
 
 def changes(note: Callable[[str], None]) -> Callable[[Sequence[JobCell]], None]:

@@ -121,7 +121,7 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
 
     def look(self, jobs: Sequence[str]) -> Mapping[str, JobView]:
         """Ask for the state of jobs; forgotten ones are missing. SILENT for all while the controller is away."""
-        options = ["--noheader", "--states=all", f"--format={SQUEUE_FORMAT}"]
+        options = ["--noheader", "--array", "--states=all", f"--format={SQUEUE_FORMAT}"]
         try:
             views = read_jobs(self._run("squeue", *options, f"--jobs={','.join(jobs)}"))
         except BuildError as error:
@@ -188,12 +188,23 @@ class Scheduler:
     def __post_init__(self) -> None:
         self.folder = self.folder.absolute()
 
-    def submit(self, order: JobOrder, resources: Resources) -> str:
-        """Submit a job and return its id. Raises HostError when Slurm refuses."""
+    def submit_array(self, order: CommandOrder, resources: Resources, tasks: int) -> list[str]:
+        """Submit an array of jobs with one order, and return their ids. Raises HostError when Slurm refuses."""
+        first = self.submit(order, resources, tasks)
+        file = self._orders.pop(first)
+        jobs = [f"{first}_{number}" for number in range(tasks)]
+        self._orders.update(dict.fromkeys(jobs, file))
+        return jobs
+
+    def submit(self, order: JobOrder, resources: Resources, tasks: int = 0) -> str:
+        """Submit a job and return its id. Raises HostError when Slurm refuses. `tasks`: of an array; 0: it is none."""
         file = self.folder / f"order-{uuid.uuid4().hex[:12]}.json"
         with writing(file, mode=0o600) as part:  # a word of a command may have a password
             part.write_bytes(msgspec.json.encode(order))
-        options = {**parameters(order, resources), "output": str(self.folder).replace("%", "%%") + "/%j.out"}
+        log = str(self.folder).replace("%", "%%") + ("/%A_%a.out" if tasks else "/%j.out")
+        options = {**parameters(order, resources), "output": log}
+        if tasks:
+            options["array"] = f"0-{tasks - 1}"
         # --no-requeue: a job whose node died would only look as if it waited, with no word of the node
         attached = [f"--{name}={value}" for name, value in options.items()]
         command = arguments.line("sbatch", "--parsable", "--no-requeue", *attached)
@@ -202,6 +213,7 @@ class Scheduler:
             root=Path(__file__).resolve().parents[2],
             python=sys.executable,
             module=NODE_PROGRAM,
+            is_array=bool(tasks),
             has_container=not isinstance(order, CommandOrder) and order.artifact.engine in BY_ENROOT,
         )
         environment = submit_environment(self.environment)
@@ -221,6 +233,10 @@ class Scheduler:
     def cancel(self, jobs: Sequence[str]) -> None:
         """Cancel jobs, and remove orders that no node will take."""
         self.slurm.cancel(jobs)
+        self.forget(jobs)
+
+    def forget(self, jobs: Sequence[str]) -> None:
+        """Remove the orders of jobs."""
         for job in jobs:
             self._orders[job].unlink(missing_ok=True)
 
@@ -332,6 +348,14 @@ def here() -> Mapping[str, str]:
         "job": environment.get("SLURM_JOB_ID"),
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def own_job() -> str:
+    """Return the id of the job that this process is in, of a task of an array ARRAY_TASK; empty outside of one."""
+    environment = settings.environment()
+    if array := environment.get("SLURM_ARRAY_JOB_ID"):
+        return f"{array}_{environment.get('SLURM_ARRAY_TASK_ID', '')}"
+    return environment.get("SLURM_JOB_ID", "")
 
 
 def step_words(nodes: int) -> list[str]:

@@ -1,12 +1,13 @@
 """The program of a job on its node: `python -m graphcrate.engines.slurm_node ORDER.json RESULT.json`."""
 
+import os
 import sys
 import traceback
 from pathlib import Path
 
 import msgspec
 
-from graphcrate.engines import run_suites
+from graphcrate.engines import run_suites, slurm
 from graphcrate.host import arguments, process, settings, streams
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
@@ -40,15 +41,21 @@ def main(order: Path, result: Path) -> int:
     except KeyboardInterrupt:
         _say("ended by Slurm: what ran is ended; what became of a container is said above")
         if "SIGUSR1" not in came:
-            order.unlink(missing_ok=True)
+            _remove(order)
             return INTERRUPTED
         returned = Returned(error=TIME_IS_UP)
     except Exception as error:  # the process that waits for the job must read it
         traceback.print_exc()
         returned = Returned(error=f"graphcrate on the node broke off: {type(error).__name__}: {error}")
     write_file(result, msgspec.json.encode(returned))
-    order.unlink(missing_ok=True)
+    _remove(order)
     return 0
+
+
+def _remove(order: Path) -> None:
+    """Remove an order that no other task of an array is going to read."""
+    if slurm.own_job() == slurm.here().get("job", ""):
+        order.unlink(missing_ok=True)
 
 
 def _say(line: str) -> None:
@@ -59,7 +66,7 @@ def _run(order: CommandOrder) -> int:
     """Run a command of ours as a program of its own, with all that the job's environment says; its exit code."""
     program = (order.program,) if order.program else ("-m", "graphcrate")
     python = (sys.executable, "-sP", *program, *order.words)
-    command = arguments.line("sh", "-c", _INTO_FILE, "sh", order.printed, *python)
+    command = arguments.line("sh", "-c", _INTO_FILE, "sh", order.printed or os.devnull, *python)
     return process.run(command, environment=settings.environment(), cwd=Path(order.folder), on_line=_say).returncode
 
 

@@ -37,12 +37,12 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandOrder(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
-    """A command of ours for a job, in its absolute `folder`; its stdout goes to the file `printed`."""
+    """A command of ours for a job, in its absolute `folder`; its stdout goes to the file `printed`, if any."""
 
     words: tuple[str, ...]  #: after the program's name
     program: str = ""  #: as it was typed, where it was: what is printed has it
     folder: str
-    printed: str
+    printed: str = ""
 
 
 class TrialOrder(msgspec.Struct, frozen=True, kw_only=True, tag="suites"):

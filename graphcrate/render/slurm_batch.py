@@ -44,9 +44,10 @@ done
 """
 
 
-def script(order: Path, *, root: Path, python: str, module: str, has_container: bool) -> str:
+def script(order: Path, *, root: Path, python: str, module: str, has_container: bool, is_array: bool = False) -> str:
     """Write the batch script of an order's file. `has_container`: pyxis runs the image."""
-    stem = f'{shlex.quote(str(order.parent))}/"$SLURM_JOB_ID"'
+    job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if is_array else "$SLURM_JOB_ID"
+    stem = f'{shlex.quote(str(order.parent))}/"{job}"'
     left = f"{stem}{LEFT}"
     return _SCRIPT.format(
         root=shlex.quote(str(root)),  # replaces what a cluster's modules leave there

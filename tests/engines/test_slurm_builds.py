@@ -1,14 +1,23 @@
 """docs/slurm.md, typed as it is written, with the small image: commands that nodes of a real Slurm carry out."""
 
+import contextlib
+import json
 import os
+import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from graphcrate.compat.variants import catalog
+from graphcrate.host.context import Context
+from graphcrate.model.lock import Lock, encode
+from graphcrate.resolve.stack.locks import request_digest
 from tests.conftest import ROOT
-from tests.engines.typist import MAKE, blocks, in_project, settings
-from tests.engines.workplace import finish, small_stack, until
+from tests.engines.typist import MAKE, Typist, blocks, in_project, settings
+from tests.engines.workplace import copy_project, finish, small_stack, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("slurm")]
 
@@ -22,7 +31,7 @@ def test_page_commands_are_done_on_nodes_and_leave_image_and_sif_here(workplace,
     user = in_project(workplace, built_image, slurm.environment, changes, removed=["*.sif", "dist/torch/*/*.sif"])
     done = user.typed(image)
     assert done.stdout == built_image.finished.out
-    assert "running on n" in done.stderr
+    assert ": queued" in done.stderr
     made = Path(user.type(sif).strip())
     assert (workplace.folder / made).stat().st_size > 1e6
     assert (workplace.folder / "torch.sif").resolve() == (workplace.folder / made).resolve()
@@ -46,3 +55,63 @@ def test_ctrl_c_cancels_the_job(workplace, slurm):
     assert finish(process).code == 130
     until(lambda: not slurm.jobs())
     assert not list((workplace.folder / "dist" / "slurm").glob("order-*"))
+
+
+def test_rows_are_proved_on_two_nodes_though_one_is_lost(workplace, built_image, slurm, own):
+    folder, names = copy_project(own / "matrix"), ("one", "two")
+    matrix_of(folder, json.loads((built_image.layout.parent / "lock.json").read_text()), names)
+    ((images,),) = blocks(PAGE, "All images")
+    changes = [("make images", f"{MAKE} images"), ("PARTITION=cpu JOBS=8", "PARTITION=dgx2 JOBS=2 CPUS=40")]
+    user = Typist(folder, {"GRAPHCRATE_CACHE": str(workplace.cache), **slurm.environment}, changes)
+    queue = folder / "dist" / "slurm" / "matrix"
+    with ThreadPoolExecutor(1) as pool:
+        typed = pool.submit(user.typed, images)
+        try:
+            until(lambda: len([*(queue / "leases").glob("row-*")]) == len(names) or typed.done())
+            slurm.ask("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
+            done = typed.result()
+        finally:
+            with contextlib.suppress(AssertionError):  # it may have come back by itself
+                slurm.ask("scontrol", "update", "NodeName=n2", "State=RESUME")
+    assert "NODE_FAIL on n2" in done.stderr
+    assert [line.split()[3] for line in done.stdout.splitlines()[1:]] == ["proved", "proved"]
+    assert len([*folder.glob("images/*/*/pypi.proof.json")]) == len(names)
+    assert "proved before" in user.type(images)
+
+
+RECIPE = """
+name = "{name}"
+description = "CUDA and PyTorch"
+smoke = ["torch"]
+program = "torch_check.py"
+requirements = ["numpy", "tqdm", "pip"]
+
+[[variant]]
+cuda = "{lock[cuda]}"
+python = "{lock[python]}"
+base = {{ provider = "debian", suite = "bookworm" }}
+
+[[variant.candidate]]
+name = "pypi"
+channels = ["pypi"]
+torch = "{torch[version]}"
+torch_cuda = "{lock[torch_cuda]}"
+"""
+
+
+def matrix_of(folder, lock, names):
+    """Make a clone's recipes these alone, each with the lock of the small stack, whose files a cache has."""
+    (torch,) = [package for package in lock["packages"] if package["name"] == "torch"]
+    torch["channel"] = "pypi"
+    for name in ("recipes", "images"):
+        shutil.rmtree(folder / name)
+        (folder / name).mkdir()
+    for name in names:
+        (folder / "recipes" / f"{name}.toml").write_text(RECIPE.format(name=name, lock=lock, torch=torch))
+        recipe = catalog.find_recipe(Context(root=folder, environment={}), name)
+        (variant,) = recipe.variants
+        digest = request_digest(recipe, variant, variant.candidates[0])
+        of_row = {**lock, "recipe": name, "candidate": "pypi", "request_sha256": digest}
+        path = catalog.lock_path(Context(root=folder, environment={}), recipe, variant, variant.candidates[0])
+        path.parent.mkdir(parents=True)
+        path.write_bytes(encode(msgspec.convert(of_row, Lock)))
