@@ -6,14 +6,15 @@ import hashlib
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from graphcrate.artifacts import origin
 from graphcrate.artifacts.formats import delta, docker_archive, packed, runtime_files
-from graphcrate.artifacts.formats.merged import Addition, check_digest, with_additions
+from graphcrate.artifacts.formats.merged import check_digest, with_additions
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.formats.translated import layout_errors
 from graphcrate.artifacts.locate import find_image
@@ -33,9 +34,9 @@ from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.validate import inspect_layer
 from sifsquash import sif, writer
-from sifsquash.packer import BLOCKS, LEVELS
+from sifsquash.packer import BLOCKS, LEVELS, Packed
 from sifsquash.squashfs import Squashfs
-from sifsquash.values import Compression
+from sifsquash.values import Compression, Inode
 
 ResultForm = Literal["sif", "sqsh", "delta", "docker", "rootfs", "oci-archive"]
 #: Names of the results, after the image's.
@@ -48,11 +49,8 @@ SUFFIXES: Mapping[ResultForm, str] = {
     "oci-archive": ".oci.tar",
 }
 #: Raise it whenever the same layout would give another SIF. Part of the SIF's identity.
-SIF_FORMAT = 1
-#: in a difference: the title and digest of the image that it is to
-OVER = ".singularity.d/over"
+SIF_FORMAT = 2
 _CHUNK = 1 << 20
-_FRONT = 1 << 16  #: bytes of a SIF that have its definition, which names the layout
 _KERNEL = re.compile(r"\d+\.\d+")
 #: options of the command line → the field of the request, and the kinds of results that it is for
 Options = Mapping[str, tuple[str, tuple[str, ...]]]
@@ -160,20 +158,6 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
     )
 
 
-def is_of(path: Path, digest: str) -> bool:
-    """Return whether a SIF or a squashfs, in any compression, names the layout of this digest as its source."""
-    encoded = digest.encode()
-    with contextlib.suppress(OSError, LayoutError), layout_errors():
-        with path.open("rb") as file:
-            head = file.read(_FRONT)
-        if sif.is_sif(head):
-            return encoded in head[: sif.root_offset(path)]
-        with Squashfs(path) as image:
-            scripts = (content for name, _, content in image.entries() if name == "/etc/rc" and content)
-            return any(encoded in b"".join(image.chunks(content)) for content in scripts)
-    return False
-
-
 def check_options(request: object, options: Options, kind: str, to: str) -> None:
     """Raises UsageError for an option that does not apply to this kind of result."""
     for option, (field, kinds) in options.items():
@@ -239,8 +223,8 @@ def _sif(job: _Job) -> _Written:
     if _is_same(job.target, offset, front):
         return _leave(job, compression)
     _refuse_existing(job)
-    additions = runtime_files.singularity_additions(job.layout.config, definition)
-    _write_squashed(job, compression, additions, offset, front)
+    files, packs = _packed(job, job.layout, compression)
+    _write_squashed(job, compression, _for_singularity(files, job.layout, job.title), packs, offset, front)
     return _Written(compression)
 
 
@@ -254,50 +238,59 @@ def _delta(job: _Job) -> _Written:
     below, name = _base_of(job)
     compression = job.request.compression or choose_compression(job.request.kernel)
     _refuse_existing(job)
-    sides = []
-    for layout, title in ((below, name), (job.layout, job.title)):
-        with job.ctx.progress.task(f"compressing layers ({compression})", sum(e.size for e in layout.layers)) as task:
-            merged, packs = packed.read_packed(layout, compression, job.ctx.cache, task.advance)
-        additions = runtime_files.singularity_additions(layout.config, runtime_files.definition(layout.config, title))
-        files = with_additions(merged, additions, created_of(layout))
-        sides.append((delta.Side(files, [layer.digest for layer in layout.layers]), packs))
-    (base, _), (image, packs) = sides
-    changed = with_additions(delta.difference(base, image), [Addition(OVER, 0o644, f"{name}\n".encode())], job.created)
-    size = sum(inode.size for inode in changed.values())
-    require_room(job.target.absolute().parent, size, job.target)
-    with writing(job.target, 0o644) as part, job.ctx.progress.task(f"writing {job.target.name}", size) as task:
-        with part.open("xb", buffering=_CHUNK) as stream, layout_errors():
-            writer.write(stream, changed, packs, compression, job.created, task.advance, packed.EARLY[compression])
-    beside = job.request.over if job.request.over.endswith(".sif") else f"{name.partition(':')[0]}.sif"
+    sides, packs = [], ()
+    for layout, title in ((below, str(name)), (job.layout, job.title)):
+        files, packs = _packed(job, layout, compression)
+        started = _for_singularity(files, layout, title)
+        sides.append(delta.Side(started, [layer.digest for layer in layout.layers]))
+    changed = delta.difference(*sides)
+    changed.pop(runtime_files.layout_mark(below.digest), None)  # by which a delta tells its base from other images
+    changed = with_additions(changed, runtime_files.over_additions(str(name), below.digest), job.created)
+    _write_squashed(job, compression, changed, packs)
+    beside = job.request.over if job.request.over.endswith(".sif") else f"{name.name.partition(':')[0]}.sif"
     line = f"apptainer run --nv --overlay {for_shell(job.target.name)}:ro {for_shell(beside)} python train.py"
     job.ctx.progress.note(f"over {name}: {line}")
     return _Written(compression)
 
 
-def _base_of(job: _Job) -> tuple[Layout, str]:
-    """Return the layout that a difference is to, and its title. Raises UsageError for one that it cannot be to."""
+def _base_of(job: _Job) -> tuple[Layout, origin.Origin]:
+    """Return the layout that a difference is to, and its name. Raises UsageError for one that it cannot be to."""
     over = job.request.over or ""
     path = Path(over)
-    ref = str(path.resolve().parent / "oci") if path.is_file() else over
-    try:
-        layout, report = find_image(ref, job.request.images, job.layout.platform)
-    except (UsageError, LayoutError) as error:
-        raise UsageError(
-            f"the layout that {over} was made of is not here",
-            cause=error.what,
-            next_step=f"name it: {command('convert', job.request.ref, to='delta', over='NAME:TAG')}",
-        ) from error
-    if path.is_file() and not is_of(path, layout.digest):
-        raise UsageError(
-            f"{over} was made of another image than the one beside it",
-            next_step=f"{command('convert', ref, to='sif', force=True)}    makes it again",
-        )
+    layout, report = _layout_of(path, job) if path.is_file() else _named(over, job)
     if layout.digest == job.layout.digest:
         raise UsageError(
             f"{over} is that image itself",
             next_step=f"{command('image', report.name, with_='einops')}    makes one with more",
         )
-    return layout, _title(_short_name(report), layout)
+    return layout, origin.Origin(_title(_short_name(report), layout).partition("@")[0], layout.digest)
+
+
+def _named(ref: str, job: _Job) -> tuple[Layout, BuildReport]:
+    try:
+        return find_image(ref, job.request.images, job.layout.platform)
+    except (UsageError, LayoutError) as error:
+        raise UsageError(
+            f"the layout that {job.request.over} was made of is not here",
+            cause=error.what,
+            next_step=f"name it: {command('convert', job.request.ref, to='delta', over='NAME:TAG')}",
+        ) from error
+
+
+def _layout_of(sif: Path, job: _Job) -> tuple[Layout, BuildReport]:
+    """Find the layout that a SIF was made of: the one beside it, else by the name and digest in its definition."""
+    stated = origin.of_sif(sif)
+    if stated is None:
+        raise UsageError(
+            f"{sif} does not say which image it was made of",
+            cause="It is no SIF that this program wrote.",
+            next_step=f"{command('convert', job.request.ref, to='delta', over='NAME:TAG')}    names a build of yours",
+        )
+    with contextlib.suppress(UsageError, LayoutError):
+        beside = find_image(str(sif.resolve().parent / "oci"), job.request.images, job.layout.platform)
+        if beside[0].digest == stated.digest:
+            return beside
+    return _named(str(stated), job)
 
 
 def _short_name(report: BuildReport) -> str:
@@ -337,8 +330,10 @@ def _sqsh(job: _Job) -> _Written:
     if _is_same_sqsh(job, compression):
         return _leave(job, compression)
     _refuse_existing(job)
+    files, packs = _packed(job, job.layout, compression)
     additions = runtime_files.enroot_additions(job.layout.config, _provenance(job, compression))
-    _write_squashed(job, compression, additions)
+    files = runtime_files.enroot_imported(with_additions(files, additions, job.created))
+    _write_squashed(job, compression, files, packs)
     return _Written(compression)
 
 
@@ -349,8 +344,7 @@ def _is_same_sqsh(job: _Job, compression: Compression) -> bool:
     with contextlib.suppress(OSError, LayoutError), layout_errors(), Squashfs(job.target) as image:
         padded = image.size + -image.size % writer.ALIGNMENT
         if image.compression == compression and job.target.stat().st_size == padded:
-            scripts = (content for path, _, content in image.entries() if path == "/etc/rc" and content)
-            return any(b"".join(image.chunks(content)) == script for content in scripts)
+            return image.content("/etc/rc") == script
     return False
 
 
@@ -364,30 +358,42 @@ def _is_same(target: Path, offset: int, front: Callable[[int], bytes]) -> bool:
         return False
 
 
+def _packed(job: _Job, layout: Layout, compression: Compression) -> tuple[dict[str, Inode], tuple[Packed, ...]]:
+    """Return an image's files and where their blocks are, which are made where the cache lacks them."""
+    size = sum(layer.size for layer in layout.layers)
+    if job.request.to != "delta":  # whose room is known once it is
+        require_room(job.target.absolute().parent, int(size * packed.GROWTH), job.target)
+    with job.ctx.progress.task(f"compressing layers ({compression})", size) as task:
+        return packed.read_packed(layout, compression, job.ctx.cache, task.advance)
+
+
+def _for_singularity(files: Mapping[str, Inode], layout: Layout, title: str) -> dict[str, Inode]:
+    """Return an image's files with those by which Singularity starts it."""
+    definition = runtime_files.definition(layout.config, title)
+    additions = runtime_files.singularity_additions(layout.config, definition, layout.digest)
+    return with_additions(files, additions, created_of(layout))
+
+
 def _write_squashed(
     job: _Job,
     compression: Compression,
-    additions: Iterable[Addition],
+    files: Mapping[str, Inode],
+    packs: Sequence[Packed],
     offset: int = 0,
     front: Callable[[int], bytes] | None = None,
 ) -> None:
-    """Write the image with `additions` as a squashfs at `offset` of the target, after the `front` for its size."""
-    require_room(job.target.absolute().parent, int(job.layout.size * packed.GROWTH), job.target)
-    with job.ctx.progress.task(f"compressing layers ({compression})", job.layers_size) as task:
-        merged, layers = packed.read_packed(job.layout, compression, job.ctx.cache, task.advance)
-    total = sum(layer.data.stat().st_size for layer in layers)
+    """Write these files as a squashfs at `offset` of the target, after the `front` for its size."""
+    size = writer.blocks_size(files, packs)
+    require_room(job.target.absolute().parent, size, job.target)
     with (
         writing(job.target, 0o755 if front else 0o644) as part,
-        job.ctx.progress.task(f"writing {job.target.name}", total) as task,
+        job.ctx.progress.task(f"writing {job.target.name}", size) as task,
     ):
-        merged = with_additions(merged, additions, job.created)
-        if job.request.to == "sqsh":
-            merged = runtime_files.enroot_imported(merged)
         with part.open("xb", buffering=_CHUNK) as stream:
             stream.seek(offset)
             with layout_errors():
                 raw = packed.EARLY[compression]
-                writer.write(stream, merged, layers, compression, job.created, task.advance, raw)
+                writer.write(stream, files, packs, compression, job.created, task.advance, raw)
             if front:
                 data = front(stream.tell() - offset)
                 stream.seek(0)

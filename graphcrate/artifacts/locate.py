@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from graphcrate.artifacts import names
+from graphcrate.artifacts import names, origin
 from graphcrate.artifacts.reports import read_report
 from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.model.command import command, setting
@@ -19,8 +19,8 @@ from graphcrate.oci.layout import Layout, read_layout
 from sifsquash import sif, squashfs
 
 FORMS = (
-    "NAME:TAG below dist/, the path of an OCI layout, of a tar (docker save, oci-archive), of a .sif, of a .sqsh "
-    "or of a root file system's folder, docker:NAME:TAG, podman:NAME:TAG"
+    "NAME:TAG below dist/, the path of an OCI layout, of a tar (docker save, oci-archive), of a .sif, of a .sqsh, of a "
+    "delta or of a root file system's folder, docker:NAME:TAG, podman:NAME:TAG"
 )
 #: as skopeo writes them; the path says what it is
 _PATH_PREFIXES = ("oci:", "oci-archive:", "docker-archive:")
@@ -29,6 +29,7 @@ _LABELS = ("candidate", "torch", "torch.cuda", "cuda", "python", "lock.sha256")
 _CALLED: Mapping[Form, str] = {
     "sif": "a SIF",
     "squashfs": "a squashfs",
+    "delta": "what an image has over another one",
     "archive": "an archive (skopeo copy docker-archive:FILE oci:FOLDER:TAG makes a layout of it)",
     "folder": "a folder",
     "docker": "in Docker's store",
@@ -158,7 +159,9 @@ def _at_path(ref: str) -> Located | None:
         path = Path(stem)
         return Located(ref=ref, form="layout", name=_name_of(path), path=path, tag=tag) if _is_layout(path) else None
     if path.is_file():
-        form = kind_of(path)
+        form: Form | None = kind_of(path)
+        if form == "squashfs" and origin.is_delta(path):
+            form = "delta"
         if form is None:
             raise UsageError(
                 f"{path} is not an image: neither a tar nor a SIF nor a squashfs", next_step=f"give {FORMS}"

@@ -149,11 +149,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cache_check: str = ""
     mounts: tuple[str, ...] = ()  #: of every `run`, as its --mount
     images: tuple[str, ...] = ()  #: more folders of images, as GRAPHCRATE_IMAGES
+    bases: tuple[str, ...] = ()  #: folders of SIFs that deltas go over, as GRAPHCRATE_BASES
 
 
 #: that a project's own file may not have: it may be a stranger's, and would give away folders of this user, or
 #: choose whose programs are taken into their images
-_USERS_OWN = ("mounts", "images", "remote_cache", "cache_trust", "cache_key", "cache_check")
+_USERS_OWN = ("mounts", "images", "bases", "remote_cache", "cache_trust", "cache_key", "cache_check")
 #: variables that stand for a field; where they are set, they go before it
 _VARIABLES = {
     "cache": "GRAPHCRATE_CACHE",
@@ -161,6 +162,7 @@ _VARIABLES = {
     "cache_trust": "GRAPHCRATE_CACHE_TRUST",
     "cache_key": "GRAPHCRATE_CACHE_KEY",
     "cache_check": "GRAPHCRATE_CACHE_CHECK",
+    "bases": "GRAPHCRATE_BASES",
 }
 
 
@@ -203,7 +205,11 @@ def here(
     """
     context = Context.here()
     fields = [(variable, getattr(config(), name)) for name, variable in _VARIABLES.items()]
-    chosen = {name: value if isinstance(value, str) else " ".join(value) for name, value in fields if value}
+    chosen = {
+        name: value if isinstance(value, str) else (":" if name == "GRAPHCRATE_BASES" else " ").join(value)
+        for name, value in fields
+        if value
+    }
     environment = {**chosen, **context.environment}
     if plain_http:
         environment[settings.PLAIN_HTTP] = settings.ANY

@@ -137,10 +137,11 @@ class ApptainerEngine(backend.Engine):
             )
         engine = _found(settings.environment())
         lines: list[str] = []
+        over = ["--overlay", f"{artifact.overlay}:ro"] if artifact.overlay else []
         # Root that lacks some capability, as in a container, can only run with none at all.
         for rights in ([], ["--no-privs"], ["--userns"]) if is_root() else ([], ["--userns"]):
             for network_off in (NO_NETWORK, []):
-                inside = ApptainerImage(engine, image, cache, rights, network_off)
+                inside = ApptainerImage(engine, image, cache, [*over, *rights], network_off)
                 tried = inside.run(Exec(["/bin/sh", "-c", ":"], timeout=SECONDS_TO_TRY))
                 if not tried.returncode:
                     if not network_off:
@@ -265,7 +266,7 @@ class ApptainerImage:
     engine: ApptainerClient
     image: Path
     cache: Cache
-    rights: Sequence[str]  #: options with which the engine runs anything at all for this user
+    rights: Sequence[str]  #: options with which the engine runs it at all for this user, and a delta's
     network_off: Sequence[str]  #: options that keep the network out; none where this machine does not allow that
 
     def run(self, command: Exec) -> Completed:

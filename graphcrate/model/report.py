@@ -199,6 +199,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     kind: ArtifactKind
     reference: str
     digest: ImageName
+    overlay: str = ""  #: of a sif: path of the delta that goes over it, whose hash `digest` is then
     bytes: Size  #: compressed (layout, sif); as the engine counts it (docker, podman)
     log: str = ""  #: path of the whole output of the build; empty: it has none
     notes: tuple[str, ...] = ()  #: what the image has otherwise than the lock says

@@ -116,11 +116,13 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
         title="Apptainer",
         shown="Apptainer, Singularity",
         also_called=("singularity", "singularity-ce", "singularityce"),
-        opens=(*_LAYERS, "sif", "squashfs", "folder"),
+        opens=(*_LAYERS, "sif", "squashfs", "delta", "folder"),
         mounts=True,
         lends_libraries=True,
         runners={
-            "apptainer": RunnerForm("NAME:TAG below dist/, a layout, or the path of a .sif", ("sif",), file="sif")
+            "apptainer": RunnerForm(
+                "NAME:TAG below dist/, a layout, the path of a .sif or of a delta", ("sif", "delta"), file="sif"
+            )
         },
         jobs={
             "singularity": JobForm(

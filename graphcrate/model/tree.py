@@ -8,7 +8,7 @@ from graphcrate.model.values import AnySha256, Size
 
 Kind = Literal["file", "folder", "symlink", "device", "fifo", "socket"]
 #: What an artifact is. A folder or a squashfs may come from any engine.
-Form = Literal["layout", "archive", "docker", "podman", "sif", "squashfs", "folder", "registry"]
+Form = Literal["layout", "archive", "docker", "podman", "sif", "squashfs", "delta", "folder", "registry"]
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate.artifacts import origin
 from graphcrate.artifacts.locate import check_given_digest
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.facts import addresses, facts
@@ -49,6 +50,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     image: str
     command: str
+    overlay: str = ""  #: path of a delta over the image
     partition: str = ""
     nodes: int = 1
     gpus: int = 1  #: on each node
@@ -142,6 +144,23 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
     return ref
 
 
+def find_pair(ref: str, runtime: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return the SIF that a delta goes over, and the delta; nothing of anything else.
+
+    Raises UsageError where no such SIF is here, and for a runtime that takes whole images alone.
+    """
+    path = Path(ref)
+    if not path.is_file() or not origin.is_delta(path):
+        return "", ""
+    if ".sif" not in JOBS[runtime].files:
+        form = (JOBS[runtime].files or ("docker",))[0].lstrip(".")
+        raise UsageError(
+            f"{path} has what an image has over {origin.over(path).name} alone, and {runtime} takes whole images",
+            next_step=f"{command('convert', 'NAME:TAG', to=form)}    makes one",
+        )
+    return str(origin.base_of(path, environment).absolute()), str(path.absolute())
+
+
 def image_name(ref: str) -> str:
     """Return the image's name, without registry, tag and ending."""
     name = ref.rpartition("/")[2]
@@ -220,6 +239,7 @@ def text(job: Job) -> str:
         "binds": _binds(job),
         "gpus": f" {form.gpus.format(gpus=job.gpus)}" if job.gpus and form.gpus else "",
         "network": _docker_options(job),
+        "overlay": f" --overlay {shlex.quote(f'{job.overlay}:ro')}" if job.overlay else "",
     }
     if not form.is_slurm:
         values["command"] = _for_exec(_with_plugin(job, _by_torchrun(job, "--standalone")))

@@ -96,8 +96,11 @@ def without(seen, *paths):
 
 def added(layout, to):
     """Paths that the conversion adds or replaces."""
-    additions = runtime_files.singularity_additions if to == "sif" else runtime_files.enroot_additions
-    return {addition.path for addition in additions(layout.config, "")}
+    if to == "sif":
+        additions = runtime_files.singularity_additions(layout.config, "", layout.digest)
+    else:
+        additions = runtime_files.enroot_additions(layout.config, "")
+    return {addition.path for addition in additions}
 
 
 def check_files(seen, files, layout):

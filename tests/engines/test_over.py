@@ -2,9 +2,11 @@
 
 import json
 import os
+import subprocess
 
 import pytest
 
+from graphcrate.model.errors import UsageError
 from tests.engines.conftest import as_user
 from tests.engines.workplace import call, small_stack
 
@@ -33,3 +35,18 @@ def test_a_package_over_the_stack_s_sif_is_small_and_imports(workplace, built_im
         "apptainer", "exec", base, "sh", "-c", f'python -c "{SHOW}" 2>&1 || true', environment=apptainer
     )
     assert json.loads(done.out)["layout"] == more["digest"]
+    other = scratch / "other.sif"
+    workplace.run("convert", image, "--to", "sif", *zstd, "--output", other).ok()
+    refused = subprocess.run(
+        ["apptainer", "exec", "--overlay", f"{delta}:ro", other, "true"],
+        env=apptainer,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (refused.returncode, "next:  graphcrate convert torch:" in refused.stderr) == (UsageError.exit_code, True)
+    assert "whole 2.0" in workplace.run("run", delta, "--", "python", "-c", SHOW).ok().out
+    workplace.run("check", delta, "--runtime", "apptainer").ok()
+    base.unlink()
+    gone = workplace.run("run", delta, "--", "true")
+    assert "of which no SIF is here" in gone.err

@@ -17,8 +17,9 @@ import msgspec
 
 from graphcrate.artifacts.formats.merged import Addition
 from graphcrate.model import codec
+from graphcrate.model.command import INSTALLED_PROGRAM, command
 from graphcrate.model.contract import Settings
-from graphcrate.model.errors import UNREADABLE
+from graphcrate.model.errors import UNREADABLE, UsageError
 from graphcrate.model.plan import VENV
 from ocilayout.spec import ImageConfig, RunConfig
 from sifsquash.values import Inode
@@ -54,13 +55,13 @@ _EXEC = re.compile(r"""^\s*exec\s+(.*?)\s*"\$@"\s*$""", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-def singularity_additions(config: ImageConfig, definition: str) -> Iterator[Addition]:
+def singularity_additions(config: ImageConfig, definition: str, digest: str) -> Iterator[Addition]:
     """Yield the files that Singularity needs, folders before their contents.
 
-    `definition`: shown by `inspect --deffile`.
+    `definition`: shown by `inspect --deffile`; `digest`: of the layout.
     """
     run = config.run
-    for folder in (_HOME, *(f"{_HOME}/{name}" for name in ("actions", "env", "libs")), *_FOLDERS):
+    for folder in (_HOME, *(f"{_HOME}/{name}" for name in ("actions", "env", "layouts", "libs")), *_FOLDERS):
         yield Addition(folder)
     # Empty, as in Apptainer's own images: the host's are bound there.
     for name in ("etc/hosts", "etc/resolv.conf"):
@@ -85,9 +86,32 @@ def singularity_additions(config: ImageConfig, definition: str) -> Iterator[Addi
         "org.label-schema.build-date": config.created or "",
     }
     yield Addition(f"{_HOME}/Singularity", 0o644, definition.encode())
+    yield Addition(layout_mark(digest), 0o644, b"")
     yield Addition(f"{_HOME}/labels.json", 0o644, json.dumps(labels, indent="\t", sort_keys=True).encode())
     for name, target in _LINKS.items():
         yield Addition(name, 0o777, link=target)
+
+
+def layout_mark(digest: str) -> str:
+    """Return the path of the empty file that a SIF made of this layout has."""
+    return f"{_HOME}/layouts/{digest.partition(':')[2]}"
+
+
+def over_additions(below: str, digest: str) -> Iterator[Addition]:
+    """Yield what a delta has of its own: the title of the image below, and a script that ends over another one.
+
+    Every Singularity reads the variables' scripts before it starts a program.
+    """
+    yield Addition(f"{_HOME}/over", 0o644, f"{below}\n".encode())
+    made = command("convert", below, to="sif").by(INSTALLED_PROGRAM)
+    lines = (
+        f"if [ ! -e /{layout_mark(digest)} ]; then",
+        f"    echo {_quoted(f'this delta goes over {below}, and the SIF is of another image')} >&2",
+        f"    echo {_quoted(f'next:  {made}')} >&2",
+        f"    exit {UsageError.exit_code}",
+        "fi",
+    )
+    yield Addition(f"{_HOME}/env/00-over.sh", 0o755, "\n".join([_SH.rstrip(), *lines, ""]).encode())
 
 
 def definition(config: ImageConfig, reference: str) -> str:

@@ -6,10 +6,12 @@ Nothing is followed out of it: links are entries like any other.
 import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from graphcrate.artifacts.formats.translated import layout_errors
+from graphcrate.artifacts.locate import kind_of
 from graphcrate.artifacts.tree.reader import OpenedTree, Tools, owners_known, with_hashes
 from graphcrate.host.disk import trees
 from graphcrate.model.errors import HostError
@@ -17,7 +19,9 @@ from graphcrate.model.tree import Entry, Form, Kind
 from graphcrate.oci.blob import CHUNK
 from sifsquash import sif
 from sifsquash.squashfs import Squashfs
+from sifsquash.values import Content
 
+_WHITEOUT = "c 0:0"  #: the device that hides a path of the image below
 _KINDS: dict[int, Kind] = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "folder",
@@ -48,26 +52,60 @@ def read_folder(name: str, root: Path, tools: Tools) -> OpenedTree:
     return OpenedTree(name, "folder", entries, read, owners_known(entries))
 
 
-def read_squashed(form: Form, name: str, file: Path, tools: Tools) -> OpenedTree:
-    """Read a SIF's primary partition, or a squashfs: enroot's `.sqsh`, or of any other maker. Raises LayoutError."""
-    entries: dict[str, Entry] = {}
-    contents = {}
+def read_squashed(form: Form, name: str, files: Sequence[Path], tools: Tools) -> OpenedTree:
+    """Read a SIF's primary partition, or a squashfs: enroot's `.sqsh`, or of any other maker; deltas over it.
+
+    `files`: lowest first. Raises LayoutError.
+    """
+    shown: dict[str, tuple[Entry, _Place | None]] = {}
+    compressions = set()
     with layout_errors():
-        image = tools.stack.enter_context(Squashfs(file, sif.root_offset(file) if form == "sif" else 0))
-        for path, entry, content in image.entries():
-            entries[path] = Entry(entry.kind, entry.mode, entry.uid, entry.gid, entry.size, "", entry.link)
-            if content is not None:
-                contents[path] = content
-    # In the order of the file, so that the disk and the blocks that several small files share are read once.
-    ordered = sorted(contents, key=lambda path: (contents[path].start, contents[path].fragment))
+        for number, file in enumerate(files):
+            image = tools.stack.enter_context(Squashfs(file, sif.root_offset(file) if kind_of(file) == "sif" else 0))
+            compressions.add(image.compression)
+            for path, found, content in image.entries():
+                entry = Entry(found.kind, found.mode, found.uid, found.gid, found.size, "", found.link)
+                if number:
+                    _cover(shown, path, entry)
+                if not (number and entry.link == _WHITEOUT):
+                    shown[path] = entry, content and _Place(number, content, image)
+    entries = {path: entry for path, (entry, _) in shown.items()}
+    places = {path: place for path, (_, place) in shown.items() if place is not None}
+    # In the order of the files, so that the disk and the blocks that several small files share are read once.
+    ordered = sorted(places, key=lambda path: places[path].position)
     with layout_errors():
-        entries = with_hashes(name, entries, ordered, lambda path: image.chunks(contents[path]), tools)
+        entries = with_hashes(name, entries, ordered, lambda path: places[path].chunks(), tools)
 
     def read(path: str) -> bytes:
         with layout_errors():
-            return tools.selection.distil(path, entries[path].size, image.chunks(contents[path]))
+            return tools.selection.distil(path, entries[path].size, places[path].chunks())
 
-    return OpenedTree(name, form, entries, read, owners_known(entries), compression=image.compression)
+    return OpenedTree(name, form, entries, read, owners_known(entries), compression=max(compressions))
+
+
+class _Place(NamedTuple):
+    """The place of a file's content: in which of several images, lowest 0."""
+
+    number: int
+    content: Content
+    image: Squashfs
+
+    @property
+    def position(self) -> tuple[int, int, int]:
+        return self.number, self.content.start, self.content.fragment
+
+    def chunks(self) -> Iterator[bytes]:
+        return self.image.chunks(self.content)
+
+
+def _cover(shown: dict[str, tuple[Entry, _Place | None]], path: str, entry: Entry) -> None:
+    """Remove what an entry of an upper image hides: all below a path that is no folder in both."""
+    there = shown.get(path)
+    if there is None or (entry.kind == "folder" and there[0].kind == "folder"):
+        return
+    below = [name for name in shown if name.startswith(f"{path}/")] if there[0].kind == "folder" else []
+    for name in (path, *below):
+        del shown[name]
 
 
 def _walk(root: str) -> Iterator[tuple[str, Entry]]:

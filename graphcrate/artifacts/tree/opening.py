@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.artifacts import pull
+from graphcrate.artifacts import origin, pull
 from graphcrate.artifacts.locate import FORMS, Located, locate
 from graphcrate.artifacts.tree import archives, filesystems, layers
 from graphcrate.artifacts.tree.compare import AllowedDifference, Comparison, distil, is_kept, judge_differences
@@ -71,12 +71,20 @@ def _reader(image: Located, fetch: Fetch, platform: Platform = DEFAULT) -> Calla
                 raise UsageError(f"the folder {image.path} is empty", next_step=f"give {FORMS}")
             return partial(filesystems.read_folder, image.ref, image.path)
         case "sif" | "squashfs":
-            return partial(filesystems.read_squashed, image.form, image.ref, image.path)
+            return partial(filesystems.read_squashed, image.form, image.ref, (image.path,))
+        case "delta":
+            return partial(_pair, image)
 
 
 def with_layers(layout: Layout, chosen: Sequence[spec.Descriptor]) -> Layout:
     """The layout with some of its layers."""
     return dataclasses.replace(layout, manifest=msgspec.structs.replace(layout.manifest, layers=tuple(chosen)))
+
+
+def _pair(image: Located, tools: Tools) -> OpenedTree:
+    """Read a delta over its base: what Singularity shows of both."""
+    base = origin.base_of(image.path, tools.ctx.environment)
+    return filesystems.read_squashed("sif", image.ref, (base, image.path), tools)
 
 
 def _pulled(name: reference.Reference, fetch: Fetch, tools: Tools) -> OpenedTree:

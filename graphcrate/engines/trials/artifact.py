@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.artifacts import convert
+from graphcrate.artifacts import convert, origin
 from graphcrate.artifacts.locate import Located, locate
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.variants.catalog import find_variant
@@ -177,6 +177,8 @@ def _of_file(engine: str, form: Literal["sif", "sqsh"]) -> Opener:
     """The opener of an engine that runs a file which `convert` makes of a layout."""
 
     def artifact(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
+        if form == "sif" and source.form == "delta":
+            return _pair(source, engine, ctx)
         is_file = source.has_layout or source.form == {"sif": "sif", "sqsh": "squashfs"}[form]
         return _file(source, engine, form, ctx) if is_file else _built(source, engine)
 
@@ -221,7 +223,7 @@ def _file(source: Located, engine: str, form: Literal["sif", "sqsh"], ctx: Conte
     path = source.path
     if source.has_layout:
         path = path.absolute().parent / f"{source.name.partition(':')[0]}{convert.SUFFIXES[form]}"
-        if not convert.is_of(path, source.layout().digest):
+        if not origin.is_of(path, source.layout().digest):
             convert.convert(
                 convert.ConvertRequest(
                     ref=str(source.path), to=form, output=path, force=True, platform=source.platform
@@ -231,6 +233,16 @@ def _file(source: Located, engine: str, form: Literal["sif", "sqsh"], ctx: Conte
     real = path.resolve()  # a link such as pyg.sif may point elsewhere tomorrow
     size = real.stat().st_size
     return Artifact(engine=engine, kind=form, reference=str(real), digest=file_digest(real), bytes=size)
+
+
+def _pair(source: Located, engine: str, ctx: Context) -> Artifact:
+    """Take the SIF that a delta goes over, and the delta, whose hash stands for both: it has the other's digest."""
+    delta = source.path.resolve()
+    base = origin.base_of(source.path, ctx.environment).resolve()
+    size = base.stat().st_size + delta.stat().st_size
+    return Artifact(
+        engine=engine, kind="sif", reference=str(base), overlay=str(delta), digest=file_digest(delta), bytes=size
+    )
 
 
 def _built(source: Located, engine: str) -> Artifact | None:

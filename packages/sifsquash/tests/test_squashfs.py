@@ -69,6 +69,16 @@ def test_squashfs_entries_and_contents_are_read_with_each_compression(tmp_path, 
     assert whole(path, offset) == (ENTRIES, CONTENTS)
 
 
+@pytest.mark.parametrize("compression", SAMPLES)
+def test_content_is_found_by_its_path_and_empty_for_what_is_no_file(tmp_path, compression):
+    path = tmp_path / "image"
+    path.write_bytes(sample(compression))
+    with Squashfs(path) as image:
+        assert {name: image.content(name) for name in CONTENTS} == CONTENTS
+        for other in ("/", "/link", "/null", "/nowhere", "/link/below", next(iter(CONTENTS)) + "/below"):
+            assert image.content(other) == b"", other
+
+
 def test_squashfs_with_unknown_compression_is_an_error_with_unsquashfs(tmp_path):
     data = bytearray(sample("gzip"))
     data[20:22] = (2).to_bytes(2, "little")

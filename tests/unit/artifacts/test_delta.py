@@ -1,18 +1,28 @@
 """An image as its difference to another: an overlay of the two shows it whole."""
 
+import dataclasses
 import tarfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.artifacts.convert import OVER
+from graphcrate.artifacts import origin
 from graphcrate.artifacts.formats.delta import WHITEOUT, Side, difference
-from graphcrate.model.errors import UsageError
+from graphcrate.artifacts.formats.merged import Addition, with_additions
+from graphcrate.artifacts.locate import locate
+from graphcrate.artifacts.origin import OVER
+from graphcrate.artifacts.tree import opening
+from graphcrate.artifacts.tree.reader import Selection, Tools
+from graphcrate.engines.trials.artifact import open_by
+from graphcrate.model.errors import LayoutError, UsageError
 from graphcrate.oci.layout import read_layout
+from graphcrate.render import jobs
+from sifsquash import writer
 from sifsquash.squashfs import Squashfs
-from sifsquash.values import Inode, Stored
+from sifsquash.values import Compression, Inode, Stored
 from tests.made import refused
 from tests.unit import small_layouts
 from tests.unit.artifacts.test_convert import converted
@@ -106,7 +116,9 @@ def test_delta_has_new_files_and_whiteouts_alone_and_names_its_base(images):
     assert {"new", "kept2", "gone", "old"} <= entries.keys()
     assert not {"kept", "old/x"} & entries.keys()
     assert [entries[path][0].link for path in ("gone", "old")] == ["c 0:0", "c 0:0"]
-    assert content[OVER] == f"pyg:{base.tag}@{base.digest}\n".encode() if base.tag else content[OVER].endswith(b"\n")
+    assert content[OVER] == f"pyg:{base.tag}@{base.digest}\n".encode()
+    assert base.digest[7:] in content[".singularity.d/env/00-over.sh"].decode()
+    assert f".singularity.d/layouts/{base.digest[7:]}" not in entries, "its base's mark shows"
     first = (images / "dist/pyg/1.0-mine/pyg.delta.sqsh").read_bytes()
     converted(images, "delta", ref="pyg:1.0-mine", over="pyg:1.0", force=True)
     assert (images / "dist/pyg/1.0-mine/pyg.delta.sqsh").read_bytes() == first
@@ -125,8 +137,10 @@ def test_delta_over_a_sif_finds_the_layout_beside_it(images):
         ("", ("needs the image that it is to", "--over pyg.sif")),
         ("pyg:2.0", ("the layout that pyg:2.0 was made of is not here", "--over NAME:TAG")),
         ("pyg:1.0-mine", ("is that image itself",)),
-        ("alone.sif", ("the layout that", "is not here")),
-        ("dist/pyg/1.0/other.sif", ("was made of another image than the one beside it",)),
+        ("alone.sif", ("is that image itself",)),
+        ("dist/pyg/1.0/other.sif", ("is that image itself",)),
+        ("gone.sif", ("the layout that gone.sif was made of is not here", "--over NAME:TAG")),
+        ("foreign.sif", ("does not say which image it was made of", "--over NAME:TAG")),
     ],
 )
 def test_delta_to_what_is_no_base_is_refused_before_anything_is_written(images, monkeypatch, over, words):
@@ -134,6 +148,105 @@ def test_delta_to_what_is_no_base_is_refused_before_anything_is_written(images, 
     other = converted(images, "sif", ref="pyg:1.0-mine").path
     for name in ("alone.sif", "dist/pyg/1.0/other.sif"):
         (images / name).write_bytes(Path(other).read_bytes())
+    (images / "gone.sif").write_bytes(Path(other).read_bytes().replace(b"From: pyg", b"From: gyp"))
+    (images / "foreign.sif").write_bytes(b"foreign")
     with refused(UsageError, *words):
         converted(images, "delta", ref="pyg:1.0-mine", over=over)
     assert not (images / "dist/pyg/1.0-mine/pyg.delta.sqsh").exists()
+
+
+@pytest.fixture
+def pair(images):
+    """A delta in a folder of its own, and its base's SIF, which is in none of those that are looked through."""
+    base, delta, alone = images / "site" / "any.sif", images / "mine" / "pyg.delta.sqsh", images / "whole.sif"
+    for path in (base, delta):
+        path.parent.mkdir()
+    converted(images, "sif", ref="pyg:1.0", output=base)
+    converted(images, "sif", ref="pyg:1.0-mine", output=alone)
+    converted(images, "delta", ref="pyg:1.0-mine", over=str(base), output=delta)
+    return base, delta, alone
+
+
+@pytest.mark.parametrize("place", ["beside", "bases", "named", "dist"])
+def test_base_of_a_delta_is_found_by_its_digest(pair, images, place):
+    base, delta, alone = pair
+    (delta.parent / "pyg.sif").write_bytes(alone.read_bytes())  # another image by the likeliest name
+    environment = {}
+    if place == "named":
+        environment = {origin.BASES: f"/nowhere:{base.parent}"}
+    elif place == "dist":
+        delta = delta.rename(images / "dist" / "pyg" / "1.0-mine" / "x.sqsh")
+        base = base.rename(images / "dist" / "pyg" / "1.0" / "any.sif")
+    else:
+        folder = delta.parent / ("bases" if place == "bases" else "")
+        folder.mkdir(exist_ok=True)
+        base = base.rename(folder / "any.sif")
+    assert locate(str(delta), images / "dist").form == "delta"
+    assert origin.base_of(delta, environment) == base
+
+
+def test_delta_without_its_base_is_refused_with_the_command_that_makes_it(pair, images):
+    _, delta, alone = pair
+    (delta.parent / "pyg.sif").write_bytes(alone.read_bytes())
+    digest = read_layout(images / "dist/pyg/1.0/oci").digest
+    words = ("goes over pyg:1.0, of which no SIF is here", "pyg.sif there: of other images")
+    with refused(UsageError, *words, f"convert pyg:1.0@{digest} --to sif", "GRAPHCRATE_BASES=FOLDER"):
+        origin.base_of(delta, {})
+
+
+def test_delta_whose_path_would_part_apptainers_options_is_refused(pair):
+    base, delta, _ = pair
+    strange = delta.rename(delta.with_name("a:b.sqsh"))
+    with refused(UsageError, "cannot be mounted over an image: ':'"):
+        origin.base_of(strange, {origin.BASES: str(base.parent)})
+
+
+@pytest.mark.parametrize("text", [b"pyg", b"pyg@sha256:5", f"../x@sha256:{'5' * 64}\n".encode(), b"a b@sha256:\n"])
+def test_delta_with_strange_words_about_its_base_is_a_layout_error(images, text):
+    path = images / "x.sqsh"
+    tree = {"": made("folder", 0)}
+    tree = with_additions(tree, [Addition(OVER, 0o644, text)], 1)
+    with path.open("xb") as stream:
+        writer.write(stream, tree, (), Compression.GZIP, 1, lambda _: None)
+    assert origin.is_delta(path)
+    with refused(LayoutError, "does not say which image it goes over"):
+        origin.base_of(path, {})
+
+
+def test_tree_of_a_pair_is_the_image_s(pair, ctx, images):
+    base, delta, alone = pair
+    environment = {**ctx.environment, origin.BASES: str(base.parent)}
+    with ExitStack() as stack:
+        tools = Tools(dataclasses.replace(ctx, environment=environment), stack, Selection(keep=lambda *_: True))
+        shown = opening.opened(str(delta), tools, images / "dist", "all")
+        whole = opening.opened(str(alone), tools, images / "dist", "all")
+        assert (shown.form, shown.compression) == ("sif", whole.compression)
+        own = {path for path in shown.entries if path not in whole.entries}
+        assert {path.rpartition("/")[2] for path in own} == {"over", "00-over.sh", base_digest(images)}
+        assert {path: shown.entries[path] for path in whole.entries} == dict(whole.entries)
+        assert [shown.read(name) for name in ("/new", "/kept")] == [b"n", b"k" * 70_000]
+
+
+def base_digest(images):
+    return read_layout(images / "dist/pyg/1.0/oci").digest[7:]
+
+
+def test_job_of_a_pair_mounts_the_delta_and_pyxis_is_refused(pair):
+    base, delta, _ = pair
+    environment = {origin.BASES: str(base.parent)}
+    found = jobs.find_pair(str(delta), "singularity", environment)
+    assert found == (str(base), str(delta))
+    assert jobs.find_pair(str(base), "singularity", environment) == ("", "")
+    written = jobs.text(jobs.Job(runtime="singularity", name="x", image=found[0], overlay=found[1], command="true"))
+    assert f'singularity run --nv --overlay {delta}:ro "$image" true' in written
+    with refused(UsageError, "over pyg:1.0 alone, and pyxis takes whole images", "convert NAME:TAG --to sqsh"):
+        jobs.find_pair(str(delta), "pyxis", environment)
+
+
+def test_runner_of_a_pair_is_apptainer_with_both_files(pair, ctx, images):
+    base, delta, _ = pair
+    place = dataclasses.replace(ctx, environment={origin.BASES: str(base.parent)})
+    runner, artifact = open_by(locate(str(delta), images / "dist"), "auto", place)
+    assert (runner, artifact.reference, artifact.overlay) == ("apptainer", str(base), str(delta))
+    with refused(UsageError, "embedded cannot open"):
+        open_by(locate(str(delta), images / "dist"), "embedded", place)

@@ -16,6 +16,8 @@ from sifsquash.values import Compression
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder
 
+DIGEST = f"sha256:{'5' * 64}"
+
 
 def config(**run):
     rootfs, created = RootFS(diff_ids=()), "2023-11-14T22:13:20Z"
@@ -77,7 +79,7 @@ def test_command_of_an_image_begins_in_its_working_folder_and_a_users_where_the_
 
 def test_singularity_additions_are_its_files_and_links():
     labels = {"graphcrate.torch": "2.0.1"}
-    seen = by_path(runtime_files.singularity_additions(config(cmd=("sh",), labels=labels), "Bootstrap: oci\n"))
+    seen = by_path(runtime_files.singularity_additions(config(cmd=("sh",), labels=labels), "Bootstrap: oci\n", DIGEST))
     actions = [f"actions/{name}" for name in ("exec", "run", "shell", "start", "test")]
     for name in (*actions, "runscript", "startscript", "test", "env/10-docker2singularity.sh", "env/99-base.sh"):
         addition = seen[f".singularity.d/{name}"]
@@ -90,7 +92,7 @@ def test_singularity_additions_are_its_files_and_links():
     stated = json.loads(seen[".singularity.d/labels.json"].content)
     assert stated.items() >= {**labels, "org.label-schema.build-date": "2023-11-14T22:13:20Z"}.items()
     assert b"import torch" in seen[".singularity.d/test"].content
-    assert ".singularity.d/test" not in by_path(runtime_files.singularity_additions(config(), ""))
+    assert ".singularity.d/test" not in by_path(runtime_files.singularity_additions(config(), "", DIGEST))
 
 
 def test_definition_has_description_bootstrap_and_reference():

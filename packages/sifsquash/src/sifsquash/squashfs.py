@@ -71,6 +71,25 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
                 bounds.listed(f"{below}/{name}")
                 waiting.append((f"{below}/{name}", inside))
 
+    def content(self, path: str) -> bytes:
+        """Return the content of the file at this absolute path, by the folders above it alone; empty for none.
+
+        No link is followed. Raises ImageError for a tree that is broken, or a file of more than 64 MB.
+        """
+        reference = self._root
+        for name in filter(None, path.split("/")):
+            _, _, listing = self._inode(reference)
+            inside = dict(self._names(*listing)) if listing else {}
+            if name not in inside:
+                return b""
+            reference = inside[name]
+        _, content, _ = self._inode(reference)
+        if content is None:
+            return b""
+        if content.size > _LONGEST:
+            self.fail("a file is longer than there can be")
+        return b"".join(self.chunks(content))
+
     def chunks(self, content: Content) -> Iterator[bytes]:
         """The content in blocks. May be called from several threads."""
         position, left = content.start, content.size

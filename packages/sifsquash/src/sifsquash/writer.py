@@ -62,6 +62,15 @@ def write(
     finish(stream, begin, image, placed, fragments, compression, created)
 
 
+def blocks_size(image: Mapping[str, Inode], layers: Sequence[Packed]) -> int:
+    """Return the bytes of the blocks that `write` copies of packed layers."""
+    stored = {id(inode): inode.stored for inode in image.values() if inode.stored is not None}.values()
+    ends = {(each.layer, each.fragment) for each in stored if each.fragment is not None}
+    sizes = [size for each in stored for size in each.sizes]
+    sizes += [size for layer, fragment in ends for size in layers[layer].fragments[fragment].sizes]
+    return sum(size & (STORED_DATA - 1) for size in sizes)
+
+
 def finish(
     stream: BinaryIO,
     begin: int,
