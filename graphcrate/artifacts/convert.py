@@ -283,7 +283,7 @@ def _layout_of(sif: Path, job: _Job) -> tuple[Layout, BuildReport]:
     if stated is None:
         raise UsageError(
             f"{sif} does not say which image it was made of",
-            cause="It is no SIF that this program wrote.",
+            cause="Another program wrote it.",
             next_step=f"{command('convert', job.request.ref, to='delta', over='NAME:TAG')}    names a build of yours",
         )
     with contextlib.suppress(UsageError, LayoutError):

@@ -79,21 +79,21 @@ def base_of(delta: Path, environment: Mapping[str, str]) -> Path:
     below = over(delta)
     folders = tuple(dict.fromkeys(_folders(delta, below, environment)))
     files = [file for folder in folders for file in sorted(folder.glob("*.sif"))]
-    found = next((file for file in files if is_of(file, below.digest)), None)
-    if found is None:
+    base = next((file for file in files if is_of(file, below.digest)), None)
+    if base is None:
         others = f" {joined([file.name for file in files[:3]])} there: of other images." if files else ""
         raise UsageError(
             f"{delta} goes over {below.name}, of which no SIF is here",
             cause=f"None in {joined([str(folder) for folder in folders])} was made of {below.digest}.{others}",
             next_step=f"{command('convert', str(below), to='sif')}    makes it; one that is elsewhere: {BASES}=FOLDER",
         )
-    for path in (delta, found):
+    for path in (delta, base):
         if strange := next((letter for letter in ":," if letter in str(path)), ""):
             raise UsageError(
                 f"{path} cannot be mounted over an image: {strange!r} in a path parts Apptainer's options",
                 next_step="mv    gives it another name, or its folder",
             )
-    return found
+    return base
 
 
 def _folders(delta: Path, below: Origin, environment: Mapping[str, str]) -> Iterator[Path]:

@@ -5,14 +5,14 @@ import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import msgspec
 import typer
 
 from graphcrate.cli import options
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
-from graphcrate.model.command import command, for_shell, setting
+from graphcrate.model.command import ETC, command, for_shell, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.words import size
@@ -29,12 +29,14 @@ class FileForm(StrEnum):
 
     SIF = "sif"
     SQSH = "sqsh"
+    DELTA = "delta"
     ARCHIVE = "oci-archive"
     BUNDLE = "bundle"
 
 
 Image = Annotated[
-    str, typer.Argument(help="NAME:TAG below dist/, a layout, or a recipe, which is built first.", metavar="REF|NAME")
+    str,
+    typer.Argument(help="NAME:TAG below dist/, a layout, or a recipe, which is built first.", metavar="[REF|NAME]"),
 ]
 Cuda = Annotated[str | None, typer.Option(callback=cuda_version, help="CUDA version of a recipe to build first.")]
 Form = Annotated[
@@ -66,10 +68,15 @@ As = Annotated[
     list[FileForm] | None,
     typer.Option(
         "--as",
-        help="In a folder: sif for Singularity, sqsh for enroot and pyxis, oci-archive for all, bundle for a site "
-        "without a network; again for more.",
+        help="In a folder: sif for Singularity, sqsh for enroot and pyxis, delta (with --over), oci-archive for all, "
+        "bundle for a site without a network; again for more.",
     ),
 ]
+Over = Annotated[str, typer.Option(help="Of a delta: the image that it goes over, NAME:TAG or a SIF.")]
+Prune = Annotated[
+    bool, typer.Option("--prune", help="List the deltas of a folder, and SIFs in bases/ that none goes over.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Of --prune: remove those SIFs.")]
 PlanOnly = Annotated[
     bool,
     typer.Option("--plan", help="Check it, ask the destination, list what goes where with its bytes; send nothing."),
@@ -84,7 +91,7 @@ Replace = Annotated[
 
 
 def publish(
-    image: Image,
+    image: Image = "",
     to: Annotated[str, typer.Option(help="registry.example/team, acr:cn-hangzhou/ns, oras://…, a folder.")] = "",
     cuda: Cuda = None,
     platform: options.Platform = "",
@@ -99,6 +106,9 @@ def publish(
     allow_cpu_only: CpuOnly = False,
     allow_emulated: Emulated = False,
     as_: As = None,
+    over: Over = "",
+    prune: Prune = False,
+    yes: Yes = False,
     kernel: options.MountKernel = None,
     compression: options.Compression = None,
     replace: Replace = False,
@@ -110,9 +120,10 @@ def publish(
     """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
     from graphcrate.publish import policy, publication
 
-    ctx, to = here(plain_http=plain_http), to or config().to
-    if not to:
-        _refuse_nowhere(image)
+    ctx, to = here(plain_http=plain_http), to or config().to or _refuse_nowhere(image or ETC)
+    if prune or yes or not image:
+        _prune(image, to, ctx, prune=prune, yes=yes, as_json=as_json)
+        return
     request = policy.PublishRequest(
         ref=named(image, output, platform) if ":" in image else image,  # else a recipe, or a path
         output=output,
@@ -124,6 +135,7 @@ def publish(
         allow_cpu_only=allow_cpu_only,
         allow_emulated=allow_emulated,
         forms=tuple(form for form in policy.FILE_FORMS if form in (as_ or ())),
+        over=over,
         kernel=kernel,
         compression=Compression(compression) if compression else None,
         replace=replace,
@@ -131,16 +143,21 @@ def publish(
     publication.destination_of(request, ctx, to)  # fail before anything is built
     if is_built_first := _is_recipe(image, ctx):
         build = _build_request(image, cuda, platform, (gpu_list(gpu), target), output, trust_paths=trust_paths)
-        policy.refuse_early(request, build.additions.name or build.name, build.cuda, _platform_of(build))
-        request = dataclasses.replace(request, ref=_built(build, ctx, plan=plan, as_json=as_json))
+        request = dataclasses.replace(request, ref=_built(build, request, ctx, plan=plan, as_json=as_json))
     elif cuda or gpu or target:
         _refuse_of_built(image)
     if plan:
         _plan(request, ctx, to, is_built=not is_built_first, as_json=as_json)
-        return
+    else:
+        _deliver(request, ctx, to, as_json=as_json)
+
+
+def _deliver(request: "PublishRequest", ctx: "Context", to: str, *, as_json: bool) -> None:
+    from graphcrate.publish import publication
+
     published = publication.publish(request, ctx, to)
     write(published, f"{published.reference}@{published.digest}\n", as_json=as_json)
-    _say_of_it(request.ref, published.lines, output, ctx)
+    _say_of_it(request.ref, published.lines, request.output, ctx)
 
 
 def _plan(request: "PublishRequest", ctx: "Context", to: str, *, is_built: bool, as_json: bool) -> None:
@@ -159,7 +176,30 @@ def _plan(request: "PublishRequest", ctx: "Context", to: str, *, is_built: bool,
     write(planned, "".join(lines), as_json=as_json)
 
 
-def _refuse_nowhere(image: str) -> None:
+def _prune(image: str, to: str, ctx: "Context", *, prune: bool, yes: bool, as_json: bool) -> None:
+    from graphcrate.cli import tables
+    from graphcrate.publish import publication
+    from graphcrate.publish.destinations import bases, folder
+
+    place = publication.parse_destination(to, ctx.environment)
+    if image or not prune or not isinstance(place, folder.SharedFolder):
+        raise UsageError(
+            "publish takes an image, or --prune and a folder",
+            next_step=f"{command('publish', 'NAME:TAG', to=to)}    or {command('publish', to='FOLDER', prune=True)}",
+        )
+    known = bases.listed(place.path)
+    doomed = [base for base in known if base.prunable]
+    if yes:
+        bases.remove(doomed)
+    write(known, "".join(f"{line}\n" for line in tables.bases(known)), as_json=as_json)
+    if doomed and not yes:
+        again = command("publish", to=to, prune=True, yes=True)
+        ctx.progress.note(
+            f"nothing was removed; {again}    removes what no delta of {place.path} needs (it sees no others)"
+        )
+
+
+def _refuse_nowhere(image: str) -> NoReturn:
     step = command("publish", image, to="registry.example/team")
     raise UsageError(f"there is no destination: {setting(to='…').both()}", next_step=step)
 
@@ -226,10 +266,12 @@ def _platform_of(build: "BuildRequest") -> Platform:
     return facts.machine_platform(facts.gpu_models(build.machine.gpu) if build.machine.gpu else ()) or DEFAULT
 
 
-def _built(request: "BuildRequest", ctx: "Context", *, plan: bool, as_json: bool) -> str:
+def _built(request: "BuildRequest", publishing: "PublishRequest", ctx: "Context", *, plan: bool, as_json: bool) -> str:
     """Build what is published, or find it unchanged; its name. With `plan`: print what would be built."""
     from graphcrate.assembly import pipeline
+    from graphcrate.publish import policy
 
+    policy.refuse_early(publishing, request.additions.name or request.name, request.cuda, _platform_of(request))
     if not plan:
         return pipeline.build_image(request, ctx).image
     lines, value = pipeline.plan_image(request, ctx)

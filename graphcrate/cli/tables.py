@@ -25,7 +25,8 @@ from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.platform import DEFAULT, SUPPORTED
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
-from graphcrate.model.words import joined, number_of, size
+from graphcrate.model.words import joined, number_of, printable, size
+from graphcrate.publish.destinations.bases import SharedBase
 
 _MARK_STYLES: dict[Mark, str] = {
     "native": "green", "jit": "yellow", "built": "cyan", "unknown": "dim", "rejected": "dim",
@@ -194,6 +195,18 @@ def removals(gone: Sequence[Removal]) -> Iterator[str]:
     for removal in gone:
         files = f"; with it {joined(removal.files)}" if removal.files else ""
         yield f"{removal.image.name or removal.image.digest}  {size(removal.bytes)}  {removal.why}{files}"
+
+
+def bases(known: Sequence[SharedBase]) -> Iterator[str]:
+    """Yield a line for each SIF that deltas go over, and for those that none does."""
+    for base in known:
+        state = base.path and f"{size(base.bytes)}  {base.path}"
+        needed = (
+            f"{number_of(len(base.deltas), 'delta')}: {joined([printable(name) for name in base.deltas])}"
+            if base.deltas
+            else "no delta"
+        )
+        yield f"{base.name}  {state or 'missing'}  {needed}{'  (prunable)' if base.prunable else ''}"
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -166,7 +166,7 @@ def job(
         job_ = jobs.on_fabric(job_, explain.find_target(ctx, MachineRequest(target=target)).fabric)
     if JOBS[where].is_slurm and not job_.cpus:
         ctx.progress.note(_DEFAULT_CORES.format(partition or "(none named)"))
-    sys.stdout.write(jobs.text(job_))
+    sys.stdout.write(jobs.text(jobs.on_base(job_, ctx.environment)))
 
 
 def _command(where: str, asked: Mapping[str, object], nodes: int) -> str:

@@ -32,6 +32,7 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()  #: endings of files that it opens; the first is what `convert` makes
     pulls: Literal["", "registry", "any"] = ""  #: takes no reference; one with a registry's name; any
     bind: str = ""  #: option by which a folder of the host is mounted
+    overlay: str = ""  #: option by which a `{delta}` goes over its SIF; empty: it takes whole images
     gpus: str = ""  #: option for GPUs, with `{gpus}` for their number
     registry: str = "registry.example.com/team"  #: an address that it may pull from, in messages
     per_gpu: bool = False  #: on several nodes one process for each GPU, where nothing else is asked for
@@ -130,6 +131,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
                 is_slurm=True,
                 files=(".sif", ".simg", ".img"),  # older releases of Singularity wrote the last two
                 bind="--bind",
+                overlay="--overlay {delta}:ro",
                 gpus="--nv",
             ),
             "module": JobForm(runs=False, files=(".sif", ".simg", ".img"), bind="--bind"),

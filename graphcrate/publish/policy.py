@@ -35,8 +35,8 @@ from sifsquash.values import Compression
 
 _CPU = "cpu"
 _REBUILD = f"{IMAGE_AGAIN}    builds it again; what is unchanged comes from the cache"
-FileForm = Literal["sif", "sqsh", "oci-archive", "bundle"]
-FILE_FORMS: tuple[FileForm, ...] = ("sif", "sqsh", "oci-archive", "bundle")
+FileForm = Literal["sif", "sqsh", "delta", "oci-archive", "bundle"]
+FILE_FORMS: tuple[FileForm, ...] = ("sif", "sqsh", "delta", "oci-archive", "bundle")
 _Value = TypeVar("_Value")
 
 
@@ -56,6 +56,7 @@ class PublishRequest:
         False  #: an emulator's proof is enough, which is recorded; with it no pass on a GPU is needed
     )
     forms: tuple[FileForm, ...] = ()  #: for a folder; none: sif
+    over: str = ""  #: of a delta: the image that it goes over
     kernel: str | None = None  #: of the machines that run those
     compression: Compression | None = None  #: of those; None: as `artifacts.convert` chooses
     replace: bool = False  #: another file of the same name in the folder, or all that a tag holds, gives way

@@ -9,7 +9,7 @@ from graphcrate.attest.keys import check_readable
 from graphcrate.compat.facts import slim
 from graphcrate.host import settings
 from graphcrate.host.context import Context
-from graphcrate.model.command import setting
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.oci.reference import TAG_RULE, is_tag
 from graphcrate.publish.destinations.destination import Deliveries, Destination, Published
@@ -29,6 +29,7 @@ OPTIONS = {
     "--tag": "tags",
     "--short-tag": "short_tag",
     "--as": "forms",
+    "--over": "over",
     "--kernel": "kernel",
     "--compression": "compression",
     "--replace": "replace",
@@ -53,6 +54,11 @@ def destination_of(request: PublishRequest, ctx: Context, to: str) -> Destinatio
     """
     destination = parse_destination(to, ctx.environment)
     convert.check_options(request, _options(), destination.title, to)
+    if ("delta" in request.forms) != bool(request.over):
+        raise UsageError(
+            "a delta and the image that it goes over are named together",
+            next_step=f"{command('publish', request.ref, to=to, as_='delta', over='NAME:TAG')}",
+        )
     for tag in request.tags:
         if not is_tag(tag):
             raise UsageError(

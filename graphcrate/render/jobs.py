@@ -114,6 +114,13 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
     path, job = Path(ref), JOBS[runtime]
     opens = job.files
     form = opens[0] if opens else "images on a registry"
+    if path.is_file() and origin.is_delta(path):
+        if not job.overlay:
+            raise UsageError(
+                f"{path} has what an image has over {origin.over(path).name} alone, and {runtime} takes whole images",
+                next_step=f"{command('convert', 'NAME:TAG', to=(*opens, '.docker')[0][1:])}    makes one",
+            )
+        return str(path.absolute())
     if path.suffix in _ENDINGS or path.is_file():
         if path.suffix not in opens:
             raise UsageError(
@@ -142,23 +149,6 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
         )
     reference.parse(ref)
     return ref
-
-
-def find_pair(ref: str, runtime: str, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return the SIF that a delta goes over, and the delta; nothing of anything else.
-
-    Raises UsageError where no such SIF is here, and for a runtime that takes whole images alone.
-    """
-    path = Path(ref)
-    if not path.is_file() or not origin.is_delta(path):
-        return "", ""
-    if ".sif" not in JOBS[runtime].files:
-        form = (JOBS[runtime].files or ("docker",))[0].lstrip(".")
-        raise UsageError(
-            f"{path} has what an image has over {origin.over(path).name} alone, and {runtime} takes whole images",
-            next_step=f"{command('convert', 'NAME:TAG', to=form)}    makes one",
-        )
-    return str(origin.base_of(path, environment).absolute()), str(path.absolute())
 
 
 def image_name(ref: str) -> str:
@@ -239,7 +229,7 @@ def text(job: Job) -> str:
         "binds": _binds(job),
         "gpus": f" {form.gpus.format(gpus=job.gpus)}" if job.gpus and form.gpus else "",
         "network": _docker_options(job),
-        "overlay": f" --overlay {shlex.quote(f'{job.overlay}:ro')}" if job.overlay else "",
+        "overlay": f" {form.overlay.format(delta=shlex.quote(job.overlay))}" if job.overlay else "",
     }
     if not form.is_slurm:
         values["command"] = _for_exec(_with_plugin(job, _by_torchrun(job, "--standalone")))
@@ -484,6 +474,15 @@ def on_fabric(job: Job, fabric: NodeFabric | None) -> Job:
         mounts = (*job.mounts, Mount(network.plugin, network.plugin)) if network.plugin else job.mounts
         return msgspec.structs.replace(job, network=network, mounts=mounts)
     return job
+
+
+def on_base(job: Job, environment: Mapping[str, str]) -> Job:
+    """Put a delta over the SIF that it goes over. Raises UsageError where no such SIF is here."""
+    delta = Path(job.image)
+    if not delta.is_file() or not origin.is_delta(delta):
+        return job
+    base = origin.base_of(delta, environment).absolute()
+    return msgspec.structs.replace(job, image=str(base), overlay=str(delta))
 
 
 def in_partition(job: Job, name: str, partition: Partition) -> Job:

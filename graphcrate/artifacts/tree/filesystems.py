@@ -63,8 +63,8 @@ def read_squashed(form: Form, name: str, files: Sequence[Path], tools: Tools) ->
         for number, file in enumerate(files):
             image = tools.stack.enter_context(Squashfs(file, sif.root_offset(file) if kind_of(file) == "sif" else 0))
             compressions.add(image.compression)
-            for path, found, content in image.entries():
-                entry = Entry(found.kind, found.mode, found.uid, found.gid, found.size, "", found.link)
+            for path, held, content in image.entries():
+                entry = Entry(held.kind, held.mode, held.uid, held.gid, held.size, "", held.link)
                 if number:
                     _cover(shown, path, entry)
                 if not (number and entry.link == _WHITEOUT):

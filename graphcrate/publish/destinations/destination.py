@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 import msgspec
 
-from graphcrate.artifacts import convert
+from graphcrate.artifacts import convert, origin
 from graphcrate.host.context import Context
 from graphcrate.publish.policy import ImageEvidence, PublishRequest
 
@@ -107,7 +107,7 @@ class Destination(ABC):
 def made_of(image: ImageEvidence, form: convert.ResultForm) -> Path | None:
     """Find the image in a runtime's own form beside its layout; None for one that is still to be made of it."""
     path = image.layout.path.parent / f"{image.report.name.rpartition('/')[2]}{convert.SUFFIXES[form]}"
-    return path if convert.is_of(path, image.layout.digest) else None
+    return path if origin.is_of(path, image.layout.digest) else None
 
 
 def converted(
@@ -120,6 +120,7 @@ def converted(
         to=form,
         compression=request.compression if is_squashed else None,
         kernel=request.kernel if is_squashed else None,
+        over=request.over if form == "delta" else None,
         images=request.output,
         force=True,
         hashed=True,

@@ -5,6 +5,7 @@ a full disk there) and renamed. No lock is held, since NFS and Lustre are often 
 """
 
 import contextlib
+import dataclasses
 import errno
 import filecmp
 import os
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from graphcrate.artifacts import convert
+from graphcrate.artifacts import convert, origin
 from graphcrate.attest import keys
 from graphcrate.attest.keys import SIGNATURE
 from graphcrate.compat.plan.planning import EXAMPLES
@@ -33,10 +34,10 @@ from graphcrate.model.command import CHECKOUT_PROGRAM, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.report import BuildReport
 from graphcrate.publish import attestations
-from graphcrate.publish.destinations import bundle
+from graphcrate.publish.destinations import bases, bundle
 from graphcrate.publish.destinations.destination import Delivery, Destination, Published, converted, made_of
 from graphcrate.publish.destinations.parse import folder_path
-from graphcrate.publish.policy import FILE_FORMS, FileForm, ImageEvidence, PublishRequest
+from graphcrate.publish.policy import FILE_FORMS, FileForm, ImageEvidence, PublishRequest, examine
 
 ABANDONED = 86_400.0  #: seconds after which a temporary file is not written to any more
 _PART = re.compile(r"\..+\.[0-9a-f]{16}\.part", re.ASCII)
@@ -187,6 +188,13 @@ def _made(image: ImageEvidence, request: PublishRequest, form: FileForm, ctx: Co
         path.unlink(missing_ok=True)
 
 
+def _base(request: PublishRequest, ctx: Context) -> ImageEvidence:
+    """Return the image that a delta goes over, which has to be fit to go out as well. Raises GateError, UsageError."""
+    sif = Path(request.over)
+    stated = origin.of_sif(sif) if sif.is_file() else None
+    return examine(dataclasses.replace(request, ref=str(stated or request.over), tags=()), ctx)
+
+
 def _taken(target: Path) -> UsageError:
     return UsageError(
         f"{target} is there already, and it is another file",
@@ -205,7 +213,7 @@ class SharedFolder(Destination):
     forms: ClassVar[str] = (
         "    /shared/images, ./images          a folder for .sif, .sqsh, .tar (file:PATH for any other name)"
     )
-    options: ClassVar[frozenset[str]] = frozenset({"--as", "--kernel", "--compression", "--replace", "--key"})
+    options: ClassVar[frozenset[str]] = frozenset({"--as", "--kernel", "--compression", "--replace", "--key", "--over"})
 
     @classmethod
     def parse(cls, text: str, environment: Mapping[str, str]) -> Self | None:
@@ -228,6 +236,7 @@ class SharedFolder(Destination):
             bundle.require_program(ctx)
         key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
         self._note_new(ctx)
+        base = self._with_base(request, ctx) if request.over else None
         report, written, lines = image.report, [], {}
         for form, target in self._targets(report, request):
             suffix = target.name.removeprefix(f"{report.name}-{report.tag}")
@@ -240,7 +249,7 @@ class SharedFolder(Destination):
                     replace=request.replace,
                     signature=signature,
                 )
-            runtime, line = self._line(form, target, latest if linked else target, report)
+            runtime, line = self._line(form, target, latest if linked else target, report, base)
             lines[runtime] = line
             written.append((target, sha256))
         for name, data in attestations.files(image, ctx).items():
@@ -260,13 +269,17 @@ class SharedFolder(Destination):
 
     def plan(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> tuple[Delivery, ...]:
         """Tell which files would be written. Raises UsageError for a name that is taken, DiskFullError."""
-        deliveries = []
+        own, deliveries = 0, list[Delivery]()
+        if request.over:
+            own, of_base = self._plan_base(image, request, ctx)
+            deliveries += of_base
         for form, target in self._targets(image.report, request):
             source = None if form == "bundle" else made_of(image, form)
             is_there = source is not None and _same(source, target)
             if source and not is_there and os.path.lexists(target) and not request.replace:
                 raise _taken(target)
-            size = source.stat().st_size if source else image.layout.size * (2 if form == "bundle" else 1)
+            made = {"bundle": 2 * image.layout.size, "delta": own}.get(form, image.layout.size)
+            size = source.stat().st_size if source else made
             deliveries.append(
                 Delivery(
                     what="checksum and signature beside it" if request.key else "checksum beside it",
@@ -283,6 +296,29 @@ class SharedFolder(Destination):
         proofs = Delivery(what=f"{len(documents)} documents", place=str(self._proofs(image.report)), bytes=size)
         return (*deliveries, proofs)
 
+    def _with_base(self, request: PublishRequest, ctx: Context) -> Path:
+        """Return the folder's SIF of the image that a delta goes over, written where it is missing."""
+        below = _base(request, ctx)
+        if there := bases.find(self.path, below.layout.digest):
+            ctx.progress.note(f"over {there}, which is there")
+            return there
+        return Path(self._bases.publish(below, dataclasses.replace(request, forms=(), over=""), ctx).reference)
+
+    @property
+    def _bases(self) -> Self:
+        return dataclasses.replace(self, path=self.path / origin.BASES_FOLDER)
+
+    def _plan_base(
+        self, image: ImageEvidence, request: PublishRequest, ctx: Context
+    ) -> tuple[int, tuple[Delivery, ...]]:
+        """Tell the bytes of layers that a delta's image has over its base, and what would be written of that."""
+        below = _base(request, ctx)
+        there = {layer.digest for layer in below.layout.layers}
+        own = sum(layer.size for layer in image.layout.layers if layer.digest not in there)
+        if bases.find(self.path, below.layout.digest):
+            return own, ()
+        return own, self._bases.plan(below, dataclasses.replace(request, forms=(), over=""), ctx)
+
     def _note_new(self, ctx: Context) -> None:
         if not self.path.exists():
             ctx.progress.note(f"{self.path} is a new folder")
@@ -295,11 +331,14 @@ class SharedFolder(Destination):
     def _proofs(self, report: BuildReport) -> Path:
         return self.path / f"{report.name}-{report.tag}.proofs"
 
-    def _line(self, form: FileForm, target: Path, path: Path, report: BuildReport) -> tuple[str, str]:
-        """Return a runtime and what its users type. `path`: the name that they use."""
-        if form == "sif":
+    def _line(
+        self, form: FileForm, target: Path, path: Path, report: BuildReport, base: Path | None
+    ) -> tuple[str, str]:
+        """Return a runtime and what its users type. `path`: the name that they use; `base`: what a delta goes over."""
+        if form in ("sif", "delta"):
             nv = "" if report.torch_cuda == "cpu" else " --nv"
-            return "singularity", f"singularity run{nv} {path} python {EXAMPLES}/torch_check.py"
+            image = f"--overlay {path}:ro {base}" if form == "delta" else path
+            return "singularity", f"singularity run{nv} {image} python {EXAMPLES}/torch_check.py"
         if form == "sqsh":
             return "srun", f"srun --container-image={path.absolute()} python {EXAMPLES}/torch_check.py"
         if form == "bundle":

@@ -231,16 +231,17 @@ def base_digest(images):
     return read_layout(images / "dist/pyg/1.0/oci").digest[7:]
 
 
-def test_job_of_a_pair_mounts_the_delta_and_pyxis_is_refused(pair):
+def test_job_of_a_pair_mounts_the_delta_and_pyxis_is_refused(pair, images):
     base, delta, _ = pair
     environment = {origin.BASES: str(base.parent)}
-    found = jobs.find_pair(str(delta), "singularity", environment)
-    assert found == (str(base), str(delta))
-    assert jobs.find_pair(str(base), "singularity", environment) == ("", "")
-    written = jobs.text(jobs.Job(runtime="singularity", name="x", image=found[0], overlay=found[1], command="true"))
+    image = jobs.find_image(str(delta), "singularity", images / "dist")
+    written = jobs.text(
+        jobs.on_base(jobs.Job(runtime="singularity", name="x", image=image, command="true"), environment)
+    )
+    assert f"image={base}\n" in written
     assert f'singularity run --nv --overlay {delta}:ro "$image" true' in written
     with refused(UsageError, "over pyg:1.0 alone, and pyxis takes whole images", "convert NAME:TAG --to sqsh"):
-        jobs.find_pair(str(delta), "pyxis", environment)
+        jobs.find_image(str(delta), "pyxis", images / "dist")
 
 
 def test_runner_of_a_pair_is_apptainer_with_both_files(pair, ctx, images):
