@@ -1,10 +1,13 @@
-"""docs/cache.md, typed as it is written: a first user compiles a package, a second one in another home does not."""
+"""docs/cache.md, typed as it is written: a first user compiles a package and builds an image, others do neither."""
 
 import json
+import os
+import shlex
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.engines.conftest import as_user
 from tests.engines.typist import MAKE, Typist, blocks, settings
 from tests.engines.workplace import second_place, small_stack
 
@@ -38,6 +41,30 @@ def test_what_a_first_user_compiles_a_second_one_gets_by_its_signature(users):
     assert "from a shared cache, signed by a key that you trust: annoy" in taken.stderr
     assert "compiling annoy" not in taken.stderr
     assert layers(second) == layers(first)
+
+
+@pytest.mark.engine("docker-registry", "root", "setpriv", "useradd", "make")
+def test_a_plain_user_of_another_machine_has_the_image_of_a_registry_with_its_tests(
+    users, workplace, registry, plain_user, scratch
+):
+    """Of another home, umask and Python; their cache has no layer, and the locked files alone (which are not read)."""
+    first, _ = users
+    if not (first.folder / "cosign.key").exists():
+        first.type("./build.py keys")
+    given = first.typed(f"{HERE[1].removesuffix(' WITH=annoy')} CACHE={registry}/cache CACHE_KEY=cosign.key")
+    assert f"to the shared cache {registry}/cache: torch:" in given.stderr
+    place = second_place(workplace, scratch / "second")
+    (place.folder / "cosign.pub").write_bytes((first.folder / "cosign.pub").read_bytes())
+    for path in (scratch / "second", *(scratch / "second").rglob("*")):
+        if path.is_dir() or not path.is_relative_to(place.cache):  # downloads are hard links
+            os.chown(path, plain_user.pw_uid, plain_user.pw_gid, follow_symlinks=False)
+    words = f"make image {settings(small_stack())} CACHE={registry}/cache CACHE_TRUST=cosign.pub"
+    user = " ".join(as_user(plain_user, "env", f"HOME={scratch}/second", f"GRAPHCRATE_CACHE={place.cache}"))
+    taken = Typist(place.folder).typed(f"{user} PATH=/usr/bin:/bin bash -c {shlex.quote(f'umask 077; {words}')}")
+    assert taken.stdout.partition("@")[2] == given.stdout.partition("@")[2]
+    assert f"from    the shared cache {registry}/cache: torch:" in taken.stderr.splitlines()[-1]
+    assert "step 1 of 4" not in taken.stderr
+    assert not (place.cache / "compiled").exists()
 
 
 def layers(user):

@@ -68,7 +68,7 @@ def read_squashed(form: Form, name: str, files: Sequence[Path], tools: Tools) ->
                 if number:
                     _cover(shown, path, entry)
                 if not (number and entry.link == _WHITEOUT):
-                    shown[path] = entry, content and _Place(number, content, image)
+                    shown[path] = entry, _Place(number, content, image) if content else None
     entries = {path: entry for path, (entry, _) in shown.items()}
     places = {path: place for path, (_, place) in shown.items() if place is not None}
     # In the order of the files, so that the disk and the blocks that several small files share are read once.
