@@ -238,7 +238,8 @@ def _delta(job: _Job) -> _Written:
     below, name = _base_of(job)
     compression = job.request.compression or choose_compression(job.request.kernel)
     _refuse_existing(job)
-    sides, packs = [], ()
+    sides = []
+    packs: tuple[Packed, ...] = ()
     for layout, title in ((below, str(name)), (job.layout, job.title)):
         files, packs = _packed(job, layout, compression)
         started = _for_singularity(files, layout, title)

@@ -135,7 +135,7 @@ def publish(
         allow_cpu_only=allow_cpu_only,
         allow_emulated=allow_emulated,
         forms=tuple(form for form in policy.FILE_FORMS if form in (as_ or ())),
-        over=over,
+        over=over or None,
         kernel=kernel,
         compression=Compression(compression) if compression else None,
         replace=replace,

@@ -56,7 +56,7 @@ class PublishRequest:
         False  #: an emulator's proof is enough, which is recorded; with it no pass on a GPU is needed
     )
     forms: tuple[FileForm, ...] = ()  #: for a folder; none: sif
-    over: str = ""  #: of a delta: the image that it goes over
+    over: str | None = None  #: of a delta: the image that it goes over
     kernel: str | None = None  #: of the machines that run those
     compression: Compression | None = None  #: of those; None: as `artifacts.convert` chooses
     replace: bool = False  #: another file of the same name in the folder, or all that a tag holds, gives way

@@ -190,9 +190,9 @@ def _made(image: ImageEvidence, request: PublishRequest, form: FileForm, ctx: Co
 
 def _base(request: PublishRequest, ctx: Context) -> ImageEvidence:
     """Return the image that a delta goes over, which has to be fit to go out as well. Raises GateError, UsageError."""
-    sif = Path(request.over)
-    stated = origin.of_sif(sif) if sif.is_file() else None
-    return examine(dataclasses.replace(request, ref=str(stated or request.over), tags=()), ctx)
+    over = request.over or ""
+    stated = origin.of_sif(Path(over)) if Path(over).is_file() else None
+    return examine(dataclasses.replace(request, ref=str(stated or over), tags=()), ctx)
 
 
 def _taken(target: Path) -> UsageError:
@@ -302,7 +302,7 @@ class SharedFolder(Destination):
         if there := bases.find(self.path, below.layout.digest):
             ctx.progress.note(f"over {there}, which is there")
             return there
-        return Path(self._bases.publish(below, dataclasses.replace(request, forms=(), over=""), ctx).reference)
+        return Path(self._bases.publish(below, dataclasses.replace(request, forms=(), over=None), ctx).reference)
 
     @property
     def _bases(self) -> Self:
@@ -317,7 +317,7 @@ class SharedFolder(Destination):
         own = sum(layer.size for layer in image.layout.layers if layer.digest not in there)
         if bases.find(self.path, below.layout.digest):
             return own, ()
-        return own, self._bases.plan(below, dataclasses.replace(request, forms=(), over=""), ctx)
+        return own, self._bases.plan(below, dataclasses.replace(request, forms=(), over=None), ctx)
 
     def _note_new(self, ctx: Context) -> None:
         if not self.path.exists():

@@ -50,7 +50,7 @@ def site(tmp_path, ctx):
     shared = tmp_path / "shared"
 
     def publish(tag="1.0-mine", over="torch:1.0", forms=("delta",), to=shared):
-        request = policy.PublishRequest(ref=f"torch:{tag}", output=tmp_path / "dist", forms=forms, over=over)
+        request = policy.PublishRequest(ref=f"torch:{tag}", output=tmp_path / "dist", forms=forms, over=over or None)
         return publication.publish(request, ctx, str(to))
 
     return shared, publish
@@ -134,7 +134,7 @@ def test_broken_delta_ends_the_listing_so_that_nothing_is_pruned(site):
 @pytest.mark.parametrize(("forms", "over"), [(("delta",), ""), (("sif",), "torch:1.0")])
 def test_delta_and_over_go_together(site, forms, over):
     with refused(UsageError, "are named together", "--as delta --over NAME:TAG"):
-        site[1](forms=forms, over=over)
+        site[1](forms=forms, over=over or None)
 
 
 def test_base_that_may_not_go_out_is_refused_before_anything_is_written(site, tmp_path):
