@@ -1,6 +1,6 @@
 """A shared folder's deltas and the SIFs that they go over: listed, and SIFs that no delta needs removed.
 
-`publish --as delta` puts such a SIF into `bases/` of the folder, once. What else is in the folder is somebody's image,
+`publish --as delta` puts such a SIF into `bases/` of the folder, once. What else is in the folder was published whole,
 and is never removed.
 """
 
@@ -14,7 +14,7 @@ from graphcrate.host import settings
 from graphcrate.host.disk import os_errors
 from graphcrate.host.disk.trees import remove_tree
 
-#: seconds for which a new SIF stays though no delta goes over it: somebody's delta may be on its way
+#: seconds for which a new SIF stays though no delta goes over it: one may be on its way
 YOUNG = 86_400.0
 
 
