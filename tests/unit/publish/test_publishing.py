@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.artifacts import convert, locate
+from graphcrate.artifacts import convert, locate, origin
 from graphcrate.assembly.pipeline import build_image
 from graphcrate.attest import keys
 from graphcrate.model.errors import GateError, NetworkError, RecipeError, ResolutionError, UsageError
@@ -277,7 +277,7 @@ def test_plan_for_a_folder_lists_files_and_refuses_a_taken_name(planned, publish
     assert (sif_row.place, sif_row.is_made) == (str(shelf / f"torch-{TAG}.sif"), False)
     assert (proofs.place, proofs.bytes > 0) == (str(shelf / f"torch-{TAG}.proofs"), True)
     publish(shelf, **more)
-    monkeypatch.setattr(convert, "is_of", lambda path, digest: path.exists())
+    monkeypatch.setattr(origin, "is_of", lambda path, digest: path.exists())
     assert [row.bytes == row.bytes_there for row in planned(shelf, **more)] == [True, False]
     (shelf / f"torch-{TAG}.sif").write_bytes(b"other")
     with pytest.raises(UsageError, match="another file"):
