@@ -27,8 +27,19 @@ def take(draft: Draft, place: Place, parsed: Sequence[Simple]) -> None:
     """Add the commands of a RUN, of a section or of a script to the draft, each with its row."""
     for number, command in enumerate(parsed):
         follows = parsed[number + 1] if number + 1 < len(parsed) else None
-        outcome = _outcome(draft, place, command, follows)
+        installer = _installer(parsed[number - 1], command) if number else None
+        outcome = installer or _outcome(draft, place, command, follows)
         draft.add(command.line, command.end, command.text, *outcome)
+
+
+def _installer(fetching: Simple, shell: Simple) -> Outcome | None:
+    """Return the outcome of a shell that runs what is fetched, where that is an installer that nobody needs here."""
+    words = plain_words(fetching.words)
+    row = row_of_command(words)
+    is_shell = plain_words(shell.words)[:1] in (("sh",), ("bash",), ("python",))
+    if shell.before == "|" and is_shell and words[:1] in (("curl",), ("wget",)) and row and row.fate == "nothing":
+        return Outcome("nothing", row.why)
+    return None
 
 
 def variable(draft: Draft, name: str, value: str, line: int) -> Outcome:
