@@ -27,7 +27,7 @@ from graphcrate.compat.requirements.translated import is_stacks
 from graphcrate.model import git_address as git_addresses
 from graphcrate.model import toml
 from graphcrate.model.allowance import Allowance
-from graphcrate.model.command import Setting, command, is_recipe_file, setting
+from graphcrate.model.command import Setting, command, for_shell, is_recipe_file, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.git_address import GitAddress
 from graphcrate.model.recipe import Additions, Expected, Variant
@@ -128,8 +128,20 @@ def load(path: Path, *, trusts_paths: bool = False) -> tuple[OwnRecipe, Addition
         smoke=recipe.smoke,
         smoke_minutes=recipe.smoke_minutes,
         allow=recipe.allow,
-        name=path.stem,
+        name=image_name(path),
     )
+
+
+def image_name(path: Path) -> str:
+    """Return the name of a recipe's image, as registries take it: `My net.toml` makes `my-net`. Raises UsageError."""
+    name = re.sub(r"[^a-z0-9]{2,}|[^a-z0-9._-]", "-", path.stem.lower()).strip("._-")
+    if not name:
+        raise UsageError(
+            f"{path.name} gives its image no name that a registry takes",
+            cause="Names of images have small letters, digits, dots, dashes and underscores.",
+            next_step=f"mv {for_shell(path)} {for_shell(path.with_name('mine.toml'))}",
+        )
+    return name
 
 
 def parse(text: str, name: str) -> OwnRecipe:

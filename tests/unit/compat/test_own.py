@@ -20,10 +20,11 @@ from graphcrate.model.lock import Added
 from graphcrate.model.plan import FilesStep, WheelsStep
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import OwnTests
+from graphcrate.oci import reference
 from graphcrate.render import texts
 from graphcrate.smoke.own import APT, ASK, SAID, programs
 from graphcrate.smoke.suites import Ran
-from tests.made import sdist, wheel
+from tests.made import refused, sdist, wheel
 from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock
 from tests.unit.compiled_plans import lock as compiled_lock
 
@@ -621,3 +622,30 @@ def test_files_that_are_typed_may_refer_to_what_is_beside_them(strangers):
     """`requirements/dev.txt` with `-r ../base.txt` is how projects have them; who types its name knows it."""
     path = strangers("")
     assert own.given([], [path.parent / "refers.txt"]).packages == ("canary",)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("mine", "mine"),
+        ("my recipe", "my-recipe"),
+        ("MyNet", "mynet"),
+        ("GCN 图网络 v2", "gcn-v2"),
+        ("a..b__c.", "a-b-c"),
+        ("net_1.2", "net_1.2"),
+    ],
+)
+def test_recipe_file_names_its_image_as_registries_take_it(file, name):
+    assert own.image_name(Path(f"{file}.toml")) == name
+    reference.parse(f"registry.example/{name}:1")
+
+
+@given(st.text(min_size=1, max_size=40).filter(lambda text: "/" not in text and text not in (".", "..")))
+def test_name_of_any_recipe_file_is_one_that_registries_take_or_refused(stem):
+    path = Path(f"x{stem}.toml")
+    reference.parse(f"registry.example/{own.image_name(path)}:1")
+
+
+def test_recipe_file_without_a_letter_that_registries_take_is_refused():
+    with refused(UsageError, "gives its image no name", "mv "):
+        own.image_name(Path("图网络.toml"))
