@@ -33,7 +33,7 @@ def take(draft: Draft, place: Place, parsed: Sequence[Simple]) -> None:
 
 
 def _installer(fetching: Simple, shell: Simple) -> Outcome | None:
-    """Return the outcome of a shell that runs what is fetched, where that is an installer that nobody needs here."""
+    """Return the outcome of a shell that runs a fetched installer, which an image does without."""
     words = plain_words(fetching.words)
     row = row_of_command(words)
     is_shell = plain_words(shell.words)[:1] in (("sh",), ("bash",), ("python",))
