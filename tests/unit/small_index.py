@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from graphcrate.compat.failures.resolving import ResolveFailure
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.net import HttpError
 from graphcrate.model.lock import DebianBase, DebianToolkit
@@ -226,7 +227,8 @@ class Uv:
         else:
             if zipfile.is_zipfile(io.BytesIO(content)):
                 return content
-        raise pinning._failure(pinning.NO_SOLUTION, [f"error: Failed to download `{line}`", f"  cause: {why}"])
+        lines = (f"error: Failed to download `{line}`", f"  cause: {why}")
+        raise pinning._failure(ResolveFailure(exit_code=pinning.NO_SOLUTION, lines=lines))
 
     def _read(self, client, url):
         parts = urllib.parse.urlsplit(url)

@@ -21,9 +21,10 @@ from packaging.version import Version
 from graphcrate.compat.facts import pairs
 from graphcrate.compat.facts.cutoff import Cutoff
 from graphcrate.compat.facts.packages import markers
+from graphcrate.compat.failures.resolving import ResolveFailure, unsearched
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.net import HttpError
-from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
+from graphcrate.model.errors import GraphcrateError, NetworkError, ResolutionError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.sources.channels import Link, Source, SourceKind, local_path, mirror_of
@@ -187,8 +188,8 @@ def compile_requirements(
     """Resolve to the text of a pylock.toml (PEP 751) with wheels only, from this index and the user's further ones.
 
     `named`: packages that come from another place, and nothing else does. `options`: lines of uv's overrides and
-    constraints. Raises UnsolvableError with uv's explanation, NetworkError, and BuildError where uv ended in another
-    way.
+    constraints. Raises UnsolvableError with uv's explanation, NetworkError, DiskFullError, CacheError, and BuildError
+    where uv ended in another way.
     """
     user, cache = sources.user, sources.cache
     with cache.folder() as folder:
@@ -221,7 +222,7 @@ def compile_requirements(
         command = arguments.line(*argv, strange=[str(asked)])
         done = process.run(command, environment=variables, cwd=folder, timeout=900)
         if done.returncode in (NO_SOLUTION, NO_ANSWER):
-            raise _failure(done.returncode, done.lines)
+            raise _failure(ResolveFailure(exit_code=done.returncode, lines=tuple(done.lines), index=index))
         if done.returncode:
             raise process.failure(command, done.returncode, done.lines)
         return output.read_text(encoding="utf-8")
@@ -281,8 +282,10 @@ class UnsolvableError(ResolutionError):
     explanation: str = ""
 
 
-def _failure(exit_code: int, lines: Sequence[str]) -> ResolutionError | NetworkError | IntegrityError:
-    text = "\n".join(line for line in lines if line.strip())
+def _failure(failure: ResolveFailure) -> GraphcrateError:
+    text, other = failure.text, unsearched(failure)
+    if other is not None and not isinstance(other, NetworkError):  # of this machine: no other source would help
+        return other
     if (given := _BY_ADDRESS.search(text)) and "certificate" not in text:
         kind = OtherBytesError if "unzip" in text and "upstream reader" not in text else UngivenError
         name = urllib.parse.unquote(given[1].rpartition("/")[2])
@@ -290,18 +293,8 @@ def _failure(exit_code: int, lines: Sequence[str]) -> ResolutionError | NetworkE
         ungiven = kind(f"{source_name(given[1])} {what} {name}\n{text}", next_step=FIXES[Channel.PYTORCH])
         ungiven.file = name
         return ungiven
-    if exit_code == NO_ANSWER and "certificate" in text:
-        return NetworkError(
-            f"uv cannot read the package index\n{text}",
-            cause="Its certificate is not trusted: a proxy of your site may sign connections with its own.",
-            next_step="set SSL_CERT_FILE=/path/of/the/ca-bundle.crt and run the same command again",
-        )
-    if exit_code == NO_ANSWER:
-        return NetworkError(
-            f"uv cannot read the package index\n{text}",
-            cause="No network, a proxy that refuses, or an index that is down.",
-            next_step="check the network and the index that pip and uv are set to, then run the same command again",
-        )
+    if other is not None:
+        return other
     error = UnsolvableError(
         f"the requirements cannot be resolved\n{text}",
         cause="They contradict each other, a version does not exist as a wheel for this Python, or an index lists a "

@@ -1,15 +1,18 @@
 """From a candidate to a lock."""
 
+import re
 import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from graphcrate.compat.failures import resolving
+from graphcrate.compat.failures.resolving import ResolveFailure
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import process
 from graphcrate.host.process import Completed
-from graphcrate.model.errors import BuildError, NetworkError, ResolutionError
+from graphcrate.model.errors import BuildError, CacheError, DiskFullError, NetworkError, ResolutionError
 from graphcrate.model.lock import encode
 from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Candidate, Channel
@@ -440,13 +443,103 @@ def test_parse_pylock_takes_the_fitting_wheel_of_each_package():
         parse_pylock(PYLOCK, WheelTarget("3.9", "2.31"))
 
 
-def test_index_with_an_untrusted_certificate_is_said_to_be_that():
-    """In uv's words of November 2026."""
-    lines = ["error: Request failed", "  Caused by: invalid peer certificate: UnknownIssuer"]
-    error = pinning._failure(pinning.NO_ANSWER, lines)
-    assert "certificate is not trusted" in error.cause
-    assert "SSL_CERT_FILE=" in error.next_step
-    assert "proxy that refuses" in pinning._failure(pinning.NO_ANSWER, ["error: connection refused"]).cause
+INDEX = "http://127.0.0.1:18765/simple"
+#: in uv's words: as many rows as the table has, in its order
+UV_ENDS = {
+    "disk full": (
+        2,
+        "error: Failed to initialize cache at `full/uv`\n"
+        "  cause: failed to write to file `/c/full/uv/CACHEDIR.TAG`: No space left on device (os error 28)",
+        (DiskFullError, "disk of the cache is full", "GRAPHCRATE_CACHE=/path"),
+    ),
+    "quota": (
+        2,
+        "error: failed to write to file `/c/uv/.tmpjAnfDw`: Disk quota exceeded (os error 122)",
+        (DiskFullError, "quota", "quota -s"),
+    ),
+    "closed cache": (
+        2,
+        "error: Failed to initialize cache at `closed/uv`\n"
+        "  cause: failed to create directory `/c/closed/uv`: Permission denied (os error 13)",
+        (CacheError, "cannot write into the cache", "belongs to another user", "GRAPHCRATE_CACHE=/path"),
+    ),
+    "certificate": (
+        2,
+        "error: Request failed\n  Caused by: invalid peer certificate: UnknownIssuer",
+        (NetworkError, "certificate is not trusted", "SSL_CERT_FILE="),
+    ),
+    "dead proxy": (
+        2,
+        "error: Request failed after 1 retry in 1.5s\n  cause: client error (Connect)\n"
+        "  cause: tunnel error: failed to create underlying connection\n  cause: Connection refused (os error 111)",
+        (NetworkError, "the proxy does not let us through", "check https_proxy"),
+    ),
+    "unknown name": (
+        2,
+        "error: Request failed after 1 retry in 2.0s\n  cause: dns error\n  cause: error resolving DNS",
+        (NetworkError, "name does not resolve", "getent hosts 127.0.0.1"),
+    ),
+    "closed port": (
+        2,
+        "error: Request failed after 1 retry in 1.5s\n  cause: tcp connect error\n"
+        "  cause: Connection refused (os error 111)",
+        (NetworkError, "connection refused", "The server, or the proxy before it, is down", "http_proxy"),
+    ),
+    "no route": (
+        2,
+        "error: Request failed\n  cause: Network is unreachable (os error 101)",
+        (NetworkError, "no route to the host", "check the network"),
+    ),
+    "server error": (
+        2,
+        f"error: Request failed after 1 retry in 1.8s\n  cause: Failed to fetch: {INDEX}/six/\n"
+        f"  cause: HTTP status server error (503 Service Unavailable) for url ({INDEX}/six/)",
+        (NetworkError, "HTTP 503", "wait a little"),
+    ),
+    "login": (
+        1,
+        "error: No solution found when resolving dependencies\n  cause: Because six was not found in the package "
+        f"registry and you require six, nothing is left.\n\nhint: An index URL ({INDEX}) could not be queried due "
+        "to a lack of valid authentication credentials (401 Unauthorized)",
+        (NetworkError, "HTTP 401", "asks for a login", "netrc"),
+    ),
+    "refusal": (
+        1,
+        "error: No solution found when resolving dependencies\n  cause: Because six was not found in the package "
+        f"registry and you require six, nothing is left.\n\nhint: An index ({INDEX}) returned a 403 Forbidden "
+        "error. Check that the index URL is correct and the credentials are valid.",
+        (NetworkError, "HTTP 403", "bars this package", "netrc"),
+    ),
+    "anything else": (2, "error: something new", (NetworkError, "proxy that refuses", "check the network")),
+}
+
+
+@pytest.mark.parametrize("name", UV_ENDS)
+def test_end_of_uv_without_a_search_has_its_own_error_cause_and_next_step(name):
+    exit_code, text, (error, *words) = UV_ENDS[name]
+    failure = ResolveFailure(exit_code=exit_code, lines=tuple(text.split("\n")), index=INDEX)
+    found = pinning._failure(failure)
+    assert type(found) is error
+    assert [word for word in words if word not in str(found)] == []
+    row = next(end for end in resolving.ends() if end.uv in (0, exit_code) and re.search(end.says, failure.text))
+    assert row is resolving.ends()[[*UV_ENDS].index(name)]
+
+
+def test_each_row_of_the_ends_of_uv_has_its_words_here():
+    assert len(resolving.ends()) == len(UV_ENDS)
+
+
+def test_full_disk_under_a_wheel_by_address_blames_no_source():
+    line = "error: Failed to download `torch @ https://files.example/torch.whl`"
+    lines = (line, "  cause: failed to unzip: No space left on device (os error 28)")
+    assert type(pinning._failure(ResolveFailure(exit_code=1, lines=lines))) is DiskFullError
+
+
+@pytest.mark.parametrize("name", ["login", "refusal"])
+def test_refusal_of_a_further_index_leaves_the_requirements_unsolvable(name):
+    exit_code, text, _ = UV_ENDS[name]
+    failure = ResolveFailure(exit_code=exit_code, lines=(text,), index="https://index.example/simple")
+    assert type(pinning._failure(failure)) is UnsolvableError
 
 
 PORTAL = b"<html><head><title>Log in</title></head><body><a href='/help'>help</a></body></html>"
