@@ -86,8 +86,8 @@ packages: .venv/ready-run ## try the packages of docs/packages.md, each in an im
 sources: .venv/ready-run ## compile the packages of docs/sources.md twice each, without an image; goes on where it stopped: make sources AGAIN=yes
 	@$(python) -m tools.source_packages $(if $(AGAIN),--again)
 
-sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=5.14; OVER=pyg.sif: what it has over that one
-	@$(if $(plan),$(stack) --plan,image=$$($(stack) $(call option,pack,$(or $(COMPRESSION),$(KERNEL),gzip))) && \
+sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=3.10; OVER=pyg.sif: what it has over that one
+	@$(if $(plan),$(stack) --plan,image=$$($(stack) $(call option,pack,$(or $(COMPRESSION),$(KERNEL),zstd))) && \
 	$(graphcrate) convert "$$image" $(if $(OVER),--to delta,--to sif) $(call option,over,$(OVER)) --force --link '$(or $(notdir $(basename $(RECIPE))),$(STACK))$(if $(OVER),.delta.sqsh,.sif)' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION)) $(node) $(quiet))
 
 publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key

@@ -20,13 +20,14 @@ from graphcrate.artifacts.formats.translated import layout_errors
 from graphcrate.artifacts.locate import find_image
 from graphcrate.compat.facts import facts
 from graphcrate.compat.facts.facts import numbers
+from graphcrate.compat.variants import explain, targets
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import check_link, check_writable, link, writing
 from graphcrate.host.disk.cache import require_room
 from graphcrate.host.parallel import parallel
-from graphcrate.model.command import command, for_shell, setting
-from graphcrate.model.errors import HostError, LayoutError, UsageError
+from graphcrate.model.command import command, for_shell, is_recipe_file, setting
+from graphcrate.model.errors import GraphcrateError, HostError, LayoutError, UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildReport
 from graphcrate.model.words import joined
@@ -99,6 +100,7 @@ class _Job(NamedTuple):
     layout: Layout
     name: str
     target: Path
+    kernel: str | None  #: that the result is for
     created: int  #: when the image was made, in Unix seconds: the time of all that is added
 
     @property
@@ -139,7 +141,9 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
         check_link(request.link)
         if request.link.parent.resolve() / request.link.name == target.parent.resolve() / target.name:
             raise UsageError(f"{target} would be the link and what it leads to", next_step="--output and --link differ")
-    written = _WRITERS[request.to](_Job(request, ctx, layout, name, target, created_of(layout)))
+    written = _WRITERS[request.to](
+        _Job(request, ctx, layout, name, target, _kernel(request, report, ctx), created_of(layout))
+    )
     if request.link is not None:
         link(request.link, Path(os.path.relpath(target.resolve(), request.link.absolute().parent.resolve())))
     sha256 = ""
@@ -156,6 +160,16 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
         sha256=sha256,
         unchanged=written.unchanged,
     )
+
+
+def _kernel(request: ConvertRequest, report: BuildReport, ctx: Context) -> str | None:
+    """Return the kernel that was named, else that of the machine which the image was built for."""
+    target = report.asked.target if report.asked else ""
+    if request.kernel or request.to not in ("sif", "delta") or not target or is_recipe_file(target):
+        return request.kernel
+    with contextlib.suppress(GraphcrateError):  # a target that was removed since
+        return explain.find_target(ctx, targets.MachineRequest(target=target)).kernel or None
+    return None
 
 
 def check_options(request: object, options: Options, kind: str, to: str) -> None:
@@ -198,7 +212,7 @@ def _refuse_existing(job: _Job) -> None:
 
 
 def _sif(job: _Job) -> _Written:
-    fitting = choose_compression(job.request.kernel)
+    fitting = choose_compression(job.kernel)
     compression = job.request.compression or fitting
     if job.request.kernel and compression is Compression.ZSTD and fitting is Compression.GZIP:
         raise UsageError(
@@ -223,9 +237,24 @@ def _sif(job: _Job) -> _Written:
     if _is_same(job.target, offset, front):
         return _leave(job, compression)
     _refuse_existing(job)
+    if not job.request.compression:
+        job.ctx.progress.note(_why(job, compression))
     files, packs = _packed(job, job.layout, compression)
     _write_squashed(job, compression, _for_singularity(files, job.layout, job.title), packs, offset, front)
     return _Written(compression)
+
+
+def _why(job: _Job, compression: Compression) -> str:
+    """Say which compression a SIF gets, and why."""
+    since, kernel = facts.limit("kernel-zstd").since, job.kernel
+    if compression is Compression.GZIP:
+        return f"{job.target.name}: gzip, since Linux {kernel} mounts zstd from {since} on"
+    if kernel:
+        return f"{job.target.name}: zstd, which Linux {kernel} mounts"
+    old = setting(kernel="3.10").both()
+    return (
+        f"{job.target.name}: zstd, for FUSE and Linux from {since} on; for set-user-id Singularity on CentOS 7: {old}"
+    )
 
 
 def _delta(job: _Job) -> _Written:
@@ -236,7 +265,7 @@ def _delta(job: _Job) -> _Written:
             next_step=f"{command('convert', job.request.ref, to='delta', over='pyg.sif')}    (or NAME:TAG)",
         )
     below, name = _base_of(job)
-    compression = job.request.compression or choose_compression(job.request.kernel)
+    compression = job.request.compression or choose_compression(job.kernel)
     _refuse_existing(job)
     sides = []
     packs: tuple[Packed, ...] = ()
@@ -402,12 +431,12 @@ def _write_squashed(
 
 
 def choose_compression(kernel: str | None) -> Compression:
-    """The compression that a kernel ("3.10", "5.14.0-70.el9") can mount; gzip where none is named.
+    """The compression that a kernel ("3.10", "5.14.0-70.el9") can mount; zstd where none is named: FUSE reads it too.
 
     Raises UsageError.
     """
     if kernel is None:
-        return Compression.GZIP
+        return Compression.ZSTD
     if (version := _KERNEL.match(kernel)) is None:
         raise UsageError(
             f"{kernel!r} is not a kernel's version",

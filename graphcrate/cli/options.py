@@ -115,9 +115,12 @@ Device = Annotated[
 ]
 #: for what is mounted as a file: a SIF, a squashfs
 MountKernel = Annotated[
-    str | None, typer.Option(help="Kernel of the machine that mounts a sif: zstd from 4.14 on; gzip where unknown.")
+    str | None,
+    typer.Option(
+        help="Kernel of the machine that mounts a sif: gzip before 4.14; zstd from then on, or where unknown."
+    ),
 ]
-Compression = Annotated[Literal["gzip", "zstd"] | None, typer.Option(help="Of sif and sqsh; of sqsh zstd if left out.")]
+Compression = Annotated[Literal["gzip", "zstd"] | None, typer.Option(help="Of sif, sqsh and delta; zstd if left out.")]
 PlainHttp = Annotated[
     bool, typer.Option("--plain-http", help="The registry has no TLS; only in a network that you trust.")
 ]

@@ -412,7 +412,9 @@ def _runtime(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
             yield Finding("rejects" if limit.instead else "note", what, limit.source, filled(limit.instead))
     mounts = any(row.mounts for name, row in RUNTIMES.items() if name in target.runtimes)
     if mounts and target.kernel and numbers(target.kernel) < numbers(facts.limit("kernel-zstd").since):
-        yield Finding("note", f"Linux {target.kernel} mounts no SIF of zstd: convert with gzip, which is the default")
+        yield Finding(
+            "note", f"Linux {target.kernel} mounts no SIF of zstd: make it with {setting(kernel=target.kernel)}"
+        )
 
 
 #: In the order in which they are asked.

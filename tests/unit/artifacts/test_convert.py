@@ -19,17 +19,20 @@ from graphcrate.artifacts.formats import packed
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import DiskFullError, HostError, LayoutError, UsageError
+from graphcrate.model.lock import encode
+from graphcrate.model.report import BuildParameters
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import Validation, validate
 from ocilayout import spec
 from sifsquash import sif
 from sifsquash.squashfs import Squashfs
 from sifsquash.values import Compression
+from tests import ROOT
 from tests.made import refused
 from tests.unit import small_layouts
 from tests.unit.tars import file, folder, overwrite, sha256
 
-PLACE = SimpleNamespace(progress=Progress(), environment={}, cache=None)
+PLACE = SimpleNamespace(progress=Progress(), environment={}, cache=None, root=ROOT)
 #: where each is written in the end
 WRITERS = {
     "sif": "sifsquash.packer.Packer.finish",
@@ -72,7 +75,7 @@ def leftovers(tmp_path):
 def test_sif_is_written_beside_the_layout(tmp_path, image):
     result, path = converted(tmp_path, hashed=True), tmp_path / "dist/pyg/1.0/pyg.sif"
     assert (result.path, result.size, result.unchanged) == (str(path), path.stat().st_size, False)
-    assert (result.compression, result.layout) == ("gzip", image.digest)
+    assert (result.compression, result.layout) == ("zstd", image.digest)
     assert result.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert path.stat().st_mode & 0o777 == 0o755
     assert path.read_bytes()[sif.root_offset(path) :][:4] == b"hsqs"
@@ -115,8 +118,8 @@ def test_packed_layer_with_a_damaged_record_is_packed_again(tmp_path, image, tex
 def test_sif_of_another_compression_needs_force(tmp_path, image):
     converted(tmp_path)
     with refused(UsageError, "exists already"):
-        converted(tmp_path, compression=Compression.ZSTD)
-    assert not converted(tmp_path, compression=Compression.ZSTD, force=True).unchanged
+        converted(tmp_path, compression=Compression.GZIP)
+    assert not converted(tmp_path, compression=Compression.GZIP, force=True).unchanged
 
 
 @pytest.mark.parametrize("to", [*FORMS, "rootfs"])
@@ -143,11 +146,33 @@ def test_convert_link_points_to_the_result_and_obstacles_are_refused_first(tmp_p
 
 def test_convert_compression_follows_the_kernel(tmp_path, image):
     kernels = (None, "3.10", "4.13.16", "4.14", "5.4.0-1-amd64", "10.0")
-    assert [converting.choose_compression(kernel) for kernel in kernels] == ["gzip"] * 3 + ["zstd"] * 3
+    assert [converting.choose_compression(kernel) for kernel in kernels] == ["zstd"] + ["gzip"] * 2 + ["zstd"] * 3
     with refused(UsageError, "'latest' is not a kernel's version"):
         converted(tmp_path, kernel="latest")
     with refused(UsageError, "Linux 3.10 cannot mount a SIF with zstd"):
         converted(tmp_path, kernel="3.10", compression=Compression.ZSTD)
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "compression", "words"),
+    [
+        ("", {}, "zstd", ("zstd, for FUSE and Linux from 4.14 on", "KERNEL=3.10")),
+        ("dgx2", {}, "gzip", ("gzip, since Linux 3.10 mounts zstd from 4.14 on",)),
+        ("dgx2", {"kernel": "5.14"}, "zstd", ("zstd, which Linux 5.14 mounts",)),
+        ("gone", {}, "zstd", ("for FUSE",)),
+        ("./mine.toml", {}, "zstd", ("for FUSE",)),
+    ],
+)
+def test_sif_is_compressed_for_the_machine_that_the_image_was_built_for(
+    tmp_path, image, monkeypatch, target, more, compression, words
+):
+    asked = BuildParameters(recipe="pyg", variant="11.8", target=target)
+    report = small_layouts.report(image, name="pyg", asked=asked)
+    (tmp_path / "dist/pyg/1.0/report.json").write_bytes(encode(report))
+    notes = []
+    monkeypatch.setattr(PLACE.progress, "note", notes.append)
+    assert converted(tmp_path, **more).compression == compression
+    assert [all(word in note for word in words) for note in notes] == [True], notes
 
 
 @pytest.mark.parametrize(
