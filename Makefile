@@ -78,7 +78,7 @@ image: .venv/ready-run ## build an image and prove it by a training run: make im
 	@$(adopting)$(graphcrate) image $(requested) $(shared) $(own) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(call option,pack,$(PACK)) $(building) $(node) $(plan)
 
 images: .venv/ready-run ## build, check and test the image of every committed lock; goes on where it stopped: make images DISK=60GB, make images ON=slurm
-	@$(if $(plan),$(error PLAN is for one image: make image CUDA=11.8 PLAN=yes))$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(platform) $(call option,disk,$(DISK)) $(if $(AGAIN),--again) $(node) $(call typed,jobs,JOBS) $(quiet)
+	@$(if $(plan),$(error PLAN is for one image: make image CUDA=11.8 PLAN=yes))$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(platform) $(call option,disk,$(DISK)) $(if $(AGAIN),--again) $(shared) $(node) $(call typed,jobs,JOBS) $(quiet)
 
 packages: .venv/ready-run ## try the packages of docs/packages.md, each in an image of its own; goes on where it stopped: make packages DISK=60GB
 	@$(python) -m tools.wanted_packages $(call option,disk,$(DISK)) $(if $(AGAIN),--again)

@@ -132,6 +132,8 @@ class Maker:
         """Return the report of an image that a shared cache had, and that is here now."""
         if self.shared is None or not self.shared.trusted or self.images.engine is not with_engine.EMBEDDED:
             return None
+        if self.sources.builds_anew:
+            return None
         from graphcrate.assembly import site_images  # reads layouts: not for an image that is there unchanged
 
         check_output(self.images.output / plan.name, self.images.aliases(plan))

@@ -6,7 +6,7 @@ stopped. A candidate without a lock is tested where its channel answers; nothing
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -113,6 +113,7 @@ class MatrixRequest:
     again: bool = False
     output: Path = Path("dist")
     is_shared: bool = False  #: other machines build into the same folders meanwhile
+    sources: SourceOptions = field(default_factory=SourceOptions)  #: of which a row has its own channel
 
 
 def rows(ctx: Context, request: MatrixRequest, again: catalog.Again | None = None) -> list[MatrixRow]:
@@ -214,11 +215,12 @@ def prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ctx
     An image that is there goes first: it may be of another commit, and a proof names the one that built and tested it.
     """
     start = settings.now()
+    its_own = {"channel": row.candidate.channels[0], "locked": row.lock is not None, "builds_anew": True}
     asked = BuildRequest(
         name=row.recipe.name,
         cuda=row.variant.cuda,
         platform=row.platform.name,
-        sources=SourceOptions(channel=row.candidate.channels[0], locked=row.lock is not None),
+        sources=msgspec.structs.replace(request.sources, **its_own),
         output=request.output,
         engine=EMBEDDED.name,
     )

@@ -181,9 +181,8 @@ def image(
     machine = MachineRequest(target=target, gpu=gpu_list(gpu), driver=driver)
     of_lock = SourceOptions(extensions=extensions, locked=locked, without_security=without_security)
     places: dict[str, Any] = {"channel": channel, "mirror": mirror, "wheels": wheels, "toolkit": toolkit}
-    places |= {"pyg_lib": pyg_lib, "cache": tuple(shared or ()), "cache_trust": tuple(cache_trust or ())}
-    places |= {"cache_key": cache_key, "cache_check": cache_check, "devel": flavour == "devel"}
-    sources = msgspec.structs.replace(of_lock, **places)
+    places |= {"pyg_lib": pyg_lib, "devel": flavour == "devel"}
+    sources = msgspec.structs.replace(of_lock, **places, **_shared(shared, cache_trust, cache_key, cache_check))
     typed: dict[str, Any] = {"packages": with_ or (), "requirements": requirements or (), "apt": apt or ()}
     typed |= {"build_apt": build_apt or (), "build_env": build_env or (), "flavour": flavour}
     typed |= {"platform": platform, "trust_paths": trust_paths}
@@ -193,6 +192,11 @@ def image(
     _build(
         msgspec.structs.replace(request, **made), as_json, plan_only=plan, shown={"quiet": quiet, "verbose": verbose}
     )
+
+
+def _shared(places: list[str] | None, trust: list[Path] | None, key: Path | None, check: str) -> dict[str, Any]:
+    """Return the fields of `SourceOptions` for a shared cache."""
+    return {"cache": tuple(places or ()), "cache_trust": tuple(trust or ()), "cache_key": key, "cache_check": check}
 
 
 def _packs(pack: str, engine: str) -> Compression | None:
@@ -246,6 +250,10 @@ def matrix(
         Path | None, typer.Option(help="A folder that other machines see, which take images from it too.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="With --on: jobs that share the images; else at most 8.")] = 0,
+    shared: SharedCache = None,
+    cache_trust: CacheTrust = None,
+    cache_key: CacheKey = None,
+    cache_check: CacheCheck = "",
     output: options.Output = Path("dist"),
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -254,6 +262,7 @@ def matrix(
     from graphcrate.assembly import matrix as proving
     from graphcrate.assembly import queued
     from graphcrate.cli import tables
+    from graphcrate.compat.variants.request import SourceOptions
 
     request = proving.MatrixRequest(
         recipe=name,
@@ -264,6 +273,7 @@ def matrix(
         again=again,
         output=output,
         is_shared=queue is not None,
+        sources=SourceOptions(**_shared(shared, cache_trust, cache_key, cache_check)),
     )
     ctx, array = here(quiet=quiet), node.array_of(context)
     ctx.require_checkout("its locks and their proofs")

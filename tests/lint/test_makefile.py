@@ -121,6 +121,11 @@ def test_what_builds_every_image_has_no_plan():
     assert (code, "make image CUDA=11.8 PLAN=yes" in text) == (2, True), text
 
 
+def test_what_builds_every_image_takes_a_shared_cache():
+    text = make("images", "CACHE=/site/cache", "CACHE_TRUST=cosign.pub", "CACHE_KEY=cosign.key")[1]
+    assert "--cache '/site/cache' --cache-trust 'cosign.pub' --cache-key 'cosign.key'" in re.sub(" +", " ", text)
+
+
 def test_how_a_build_goes_on_and_what_it_says_are_settings():
     text = make("sif", "KEEP_GOING=yes", "QUIET=yes")[1]
     assert "--keep-going --quiet" in text

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -18,6 +19,7 @@ from graphcrate.compat import proofs
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants import catalog
 from graphcrate.compat.variants.explain import VariantChoice
+from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.engines import run_suites
 from graphcrate.host.context import Context
 from graphcrate.host.disk import cleaning
@@ -113,6 +115,16 @@ def emulating(asked):
         return msgspec.structs.replace(report(suites=ran, build_key=key, lock_sha256=row.lock.sha256), audit=AUDIT)
 
     return build
+
+
+def test_matrix_takes_what_is_compiled_from_a_shared_cache_and_no_whole_image(project):
+    places = SourceOptions(cache=("/site/cache",), cache_trust=(Path("/site/cosign.pub"),))
+    run(project, asked := [], recipe="torch", sources=places)
+    assert asked
+    for request in asked:
+        assert (request.sources.cache, request.sources.cache_trust) == (places.cache, places.cache_trust)
+        assert request.sources.builds_anew
+        assert request.sources.locked
 
 
 def test_matrix_proves_locks_of_each_platform_beside_them(grace):

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.assembly import site_images
+from graphcrate.assembly import pipeline, site_images
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox import gpu
 from graphcrate.inputs.shared import entry, places, site_cache
@@ -108,6 +108,18 @@ def test_a_second_user_with_another_cpu_takes_the_image_and_its_tests_count(requ
     assert last.startswith(f"from    the shared cache {site.place}: torch:1.0-cpu-py311, "), last
     assert "; made by graphcrate " in last
     assert site.typed("second").partition("@")[2] == site.digest, "and it is there from then on"
+
+
+def test_image_of_a_proof_is_built_here_though_the_cache_has_it(site, monkeypatch):
+    def build(request, ctx):
+        anew = msgspec.structs.replace(request.sources, builds_anew=True)
+        return real(msgspec.structs.replace(request, sources=anew), ctx)
+
+    real = pipeline.build_image
+    monkeypatch.setattr(pipeline, "build_image", build)
+    assert site.typed("second").partition("@")[2] == site.digest
+    assert not site.is_taken
+    assert site.world.ran != []
 
 
 def test_layers_that_are_here_are_not_fetched_again(site):
