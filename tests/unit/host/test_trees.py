@@ -1,6 +1,7 @@
 """Trees that others' code left, deep, closed or full of links: walked and removed, or refused by name."""
 
 import contextlib
+import gc
 import os
 import re
 import resource
@@ -144,8 +145,9 @@ def test_wide_tree_is_removed_by_several_threads_and_no_folder_stays_open(tmp_pa
         seen.add(threading.current_thread().name)
         if len(seen) > 1:
             several.set()
-        several.wait(10)  # the first one waits for another to come
-        return real(folder, name)
+        if is_gone := real(folder, name):
+            several.wait(10)  # the first file's thread waits for another to come
+        return is_gone
 
     monkeypatch.setattr(trees, "_unlinked", noting)
     before = len(open_files())
@@ -175,6 +177,27 @@ def test_interrupted_removal_leaves_no_thread_and_no_open_folder(tmp_path, monke
     assert len(open_files()) == before
     trees.remove_tree(tmp_path / "wide")
     assert not (tmp_path / "wide").exists()
+
+
+def test_folder_of_a_generator_that_the_collector_ends_is_removed_without_threads(tmp_path, monkeypatch):
+    """It may end it while another thread is started, and both would wait for each other."""
+
+    def generate():
+        with trees.folder_in(tmp_path) as folder:
+            fill(folder)
+            yield
+
+    started = []
+    monkeypatch.setattr(trees._Thinning, "run", lambda self: started.append(self))
+    abandoned = generate()
+    next(abandoned)
+    del abandoned
+    gc.collect()
+    assert started == []
+    assert list(tmp_path.iterdir()) == []
+    with trees.folder_in(tmp_path) as folder:
+        fill(folder)
+    assert len(started) == 1
 
 
 def test_tree_is_removed_where_no_thread_can_be_started(tmp_path, monkeypatch):
