@@ -194,9 +194,9 @@ def image(
     )
 
 
-def _shared(places: list[str] | None, trust: list[Path] | None, key: Path | None, check: str) -> dict[str, Any]:
+def _shared(places: list[str] | None, trust: list[Path] | None, key: Path | None, share: str) -> dict[str, Any]:
     """Return the fields of `SourceOptions` for a shared cache."""
-    return {"cache": tuple(places or ()), "cache_trust": tuple(trust or ()), "cache_key": key, "cache_check": check}
+    return {"cache": tuple(places or ()), "cache_trust": tuple(trust or ()), "cache_key": key, "cache_check": share}
 
 
 def _packs(pack: str, engine: str) -> Compression | None:

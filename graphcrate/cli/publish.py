@@ -166,7 +166,7 @@ def _plan(request: "PublishRequest", ctx: "Context", to: str, *, is_built: bool,
 
     if not is_built:
         name, _, tag = request.ref.partition(":")
-        publication.destination_of(request, ctx, to).ask(name, tag, request, ctx)
+        publication.destination_of(request, ctx, to).require_answer(name, tag, request, ctx)
         return
     planned, lines = publication.plan(request, ctx, to), []
     for row in planned.deliveries:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from graphcrate.model import codec
+
 
 class ErrorRow(msgspec.Struct, frozen=True):
     """An error that many meet. `part`: of its English message."""
@@ -43,4 +45,4 @@ def asked_for(environment: Mapping[str, str]) -> Spoken | None:
 def chinese() -> Spoken:
     """Read the Chinese texts."""
     text = importlib.resources.files("graphcrate.cli").joinpath("chinese.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Spoken)
+    return codec.convert(tomllib.loads(text), Spoken)

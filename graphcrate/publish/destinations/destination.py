@@ -92,7 +92,7 @@ class Destination(ABC):
         """Fail before anything is built, where that can be known. Raises HostError."""
 
     @abstractmethod
-    def ask(self, name: str, tag: str, request: PublishRequest, ctx: Context) -> None:
+    def require_answer(self, name: str, tag: str, request: PublishRequest, ctx: Context) -> None:
         """Ask for an image of this name, where one has to log in or may be at a wrong address. Raises NetworkError."""
 
     @abstractmethod

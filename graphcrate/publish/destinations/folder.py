@@ -264,7 +264,7 @@ class SharedFolder(Destination):
             lines=lines,
         )
 
-    def ask(self, name: str, tag: str, request: PublishRequest, ctx: Context) -> None:
+    def require_answer(self, name: str, tag: str, request: PublishRequest, ctx: Context) -> None:
         """Do nothing: `check` has asked whether it can be written."""
 
     def plan(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> tuple[Delivery, ...]:

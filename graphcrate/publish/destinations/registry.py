@@ -79,7 +79,7 @@ class Registry(Destination):
     def check(self) -> None:
         """Do nothing: whether a registry takes an image it says when it gets one."""
 
-    def ask(self, name: str, tag: str, request: PublishRequest, ctx: Context) -> None:
+    def require_answer(self, name: str, tag: str, request: PublishRequest, ctx: Context) -> None:
         """Ask what the tag holds: the host, its name's spelling and the login have to be right for that."""
         reference, target = self._target(name, tag, request, ctx)
         shared_tag.state(target, reference.tag)
@@ -87,7 +87,7 @@ class Registry(Destination):
     def plan(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> tuple[Delivery, ...]:
         """Ask for each blob, and whether the tags may be set. The key is not asked for: that needs its password."""
         reference, target = self._target(image.report.name, image.report.tag, request, ctx)
-        self.ask(image.report.name, image.report.tag, request, ctx)
+        self.require_answer(image.report.name, image.report.tag, request, ctx)
         tags = self._tags(reference, image, request)
         self._check_tags(image, request, target, tags, None, ctx)
         places = " and ".join(f"{reference.name}:{tag}" for tag in tags)

@@ -159,7 +159,7 @@ def test_destination_class_with_a_row_is_enough_to_publish(monkeypatch):
         def check(self):
             pass
 
-        def ask(self, name, tag, request, ctx):
+        def require_answer(self, name, tag, request, ctx):
             pass
 
         def plan(self, image, request, ctx):
