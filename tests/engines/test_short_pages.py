@@ -47,7 +47,7 @@ def test_running_page_commands_train_without_an_engine_and_make_a_sif(person):
     user.type(shell)  # nobody types there: it ends at once
     assert user.type(piped) == (user.folder / "log").read_text() == TRAINED
     ((convert,),) = blocks(RUN, "Forms")
-    assert user.type(convert) == "torch-zstd.sif\n"
+    assert user.type(convert) == "torch-centos7.sif\n"
     ((convert, job, of_registry),) = blocks(RUN, "A job for Slurm")
     user.type(convert, ("--to sif", "--to sif --force"))  # another test may have made it
     for command, runtime in ((job, "singularity"), (of_registry, "container-image")):
@@ -120,8 +120,9 @@ def built_by(pages):
     """The arguments of `make image` and `make sif` on these pages, each once, and where.
 
     Not what a page's own files are for (`mine`, a folder of wheels), nor what stands for something else. A mirror does
-    not count: README's is typed.
+    not count: README's is typed. Nor does where it is built: a plan is made here.
     """
+    elsewhere = ("MIRROR=", "ON=", "PARTITION=", "TIME=", "CPUS=", "ACCOUNT=")
     found = {}
     for command in (command for page in pages for command in commands(page)):
         for program, *words in parts(command.text):
@@ -130,7 +131,7 @@ def built_by(pages):
                 and words[0] in ("image", "sif")
                 and not {"mine", "ETC"} & set("=".join(words).split("="))
             ):
-                asked = tuple(sorted(word for word in words[1:] if not word.startswith("MIRROR=")))
+                asked = tuple(sorted(word for word in words[1:] if not word.startswith(elsewhere)))
                 found.setdefault(asked, str(command))
     theirs = ("RECIPE=", "FROM=", "WHEELS=", "REQUIREMENTS=", "PYG_LIB=", "WITH=./")
     return {words: where for words, where in found.items() if not any(word.startswith(theirs) for word in words)}
