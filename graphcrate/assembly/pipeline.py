@@ -151,7 +151,7 @@ def _build_locked(job: BuildJob, locked: Resolution, ctx: Context) -> BuildRepor
     may_be_on_top = engine is with_engine.EMBEDDED and proving.may_be_on_top(added.lock, additions)
     if not (job.typed.suites.run and may_be_on_top):
         return _finish(job, added, ctx, known=known)
-    below, known = _stack_below(job, stack, added, ctx)
+    below, known = _stack_below(job, stack, added, known, ctx)
     return _finish(job, added, ctx, known=known, below=below)
 
 
@@ -164,7 +164,7 @@ def lock_all(job: BuildJob, ctx: Context) -> Resolution:
 
 
 def _stack_below(
-    job: BuildJob, stack: Resolution, added: Resolution, ctx: Context
+    job: BuildJob, stack: Resolution, added: Resolution, known: LookUp | None, ctx: Context
 ) -> tuple[BuildReport | None, LookUp | None]:
     """Return the report of the stack's own image, tested: its results count for images on top of it.
 
@@ -172,14 +172,14 @@ def _stack_below(
     Nothing is compiled in it, and what is built from source is often tried once: for that it is not made, and the
     suites run in the image itself.
     """
-    plain, known = job.of_stack(), None
+    plain = job.of_stack()
     below = plain.maker.look_up(stack, ctx)
     proven = below.report is not None and below.report.passed
     on_top = added.lock.additions.packages
     if not proven and any(package.is_sdist for package in added.lock.packages if package.name in on_top):
-        return None, None
+        return None, known
     if below.report is None:
-        known = job.maker.look_up(added, ctx)
+        known = known or job.maker.look_up(added, ctx)
         if known.report is None:
             job.maker.say_plan(known.plan, known.resolution, ctx)
         title = f"{below.plan.name}:{below.plan.tag}"
