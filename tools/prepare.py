@@ -22,9 +22,8 @@ NETWORK, HASHES, HOST, DISK, BUILD = 5, 6, 7, 8, 9  #: exit codes, as in graphcr
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-WHEELS = (
-    ROOT / "tools" / "wheels"
-)  #: in a bundle (docs/publish.md): what the requirements pin, for a site without a network
+#: in a bundle (docs/publish.md): what the requirements pin, for a site without a network
+WHEELS = ROOT / "tools" / "wheels"
 UNFINISHED = VENV / "unfinished"  #: exists while requirements are being installed
 #: in `.venv`: where the libraries of packages/ are, relative to itself, so that worktrees that share it find their own
 PACKAGES = "graphcrate-packages.pth"

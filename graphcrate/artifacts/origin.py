@@ -75,7 +75,7 @@ def over(path: Path) -> Origin:
 
 
 def base_of(delta: Path, environment: Mapping[str, str]) -> Path:
-    """Find the SIF that a delta goes over, by the digest in its definition. Raises UsageError where there is none."""
+    """Find the SIF that a delta goes over, by the digest in its definition. Raises UsageError where it is not found."""
     below = over(delta)
     folders = tuple(dict.fromkeys(_folders(delta, below, environment)))
     files = [file for folder in folders for file in sorted(folder.glob("*.sif"))]

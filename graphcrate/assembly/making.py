@@ -132,7 +132,7 @@ class Maker:
         """Return the report of an image that a shared cache had, and that is here now."""
         if self.shared is None or not self.shared.trusted or self.images.engine is not with_engine.EMBEDDED:
             return None
-        if self.sources.builds_anew:
+        if self.sources.parts_only:
             return None
         from graphcrate.assembly import site_images  # reads layouts: not for an image that is there unchanged
 

@@ -215,7 +215,7 @@ def prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ctx
     An image that is there goes first: it may be of another commit, and a proof names the one that built and tested it.
     """
     start = settings.now()
-    its_own = {"channel": row.candidate.channels[0], "locked": row.lock is not None, "builds_anew": True}
+    its_own = {"channel": row.candidate.channels[0], "locked": row.lock is not None, "parts_only": True}
     asked = BuildRequest(
         name=row.recipe.name,
         cuda=row.variant.cuda,

@@ -41,7 +41,7 @@ class Queue:
         return Leases(self.folder / "leases", owner)
 
     def end(self, row: MatrixRow) -> Result | None:
-        """Return the outcome of a row; None while there is none, or none that can be read."""
+        """Return the outcome of a row; None while it has no readable one."""
         try:
             return codec.decode(self._file(row).read_bytes(), Result)
         except (OSError, *UNREADABLE):

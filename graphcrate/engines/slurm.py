@@ -162,7 +162,7 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(environment: Mapping[str, str], elsewhere: str = ELSEWHERE) -> Slurm:
-    """Find the Slurm of this machine. Raises HostError where there is none, with what to do `elsewhere`."""
+    """Find the Slurm of this machine. Raises HostError where it has no Slurm, with what to do `elsewhere`."""
     variables = settings.select_for_child(environment, VARIABLES)
     if process.find("sbatch") is None:
         cause = "sbatch is neither in PATH nor in the system's folders."
@@ -197,7 +197,7 @@ class Scheduler:
         return jobs
 
     def submit(self, order: JobOrder, resources: Resources, tasks: int = 0) -> str:
-        """Submit a job and return its id. Raises HostError when Slurm refuses. `tasks`: of an array; 0: it is none."""
+        """Submit a job and return its id. Raises HostError when Slurm refuses. `tasks`: of an array; 0: one job."""
         file = self.folder / f"order-{uuid.uuid4().hex[:12]}.json"
         with writing(file, mode=0o600) as part:  # a word of a command may have a password
             part.write_bytes(msgspec.json.encode(order))

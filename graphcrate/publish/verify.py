@@ -140,7 +140,7 @@ def run_file(request: VerifyRequest) -> Verification:
 
 
 def _beside(path: Path, ending: str) -> bytes | None:
-    """Read a small file that has a file's name and this ending; None where there is none."""
+    """Read a small file that has a file's name and this ending; None where no such file is there."""
     with contextlib.suppress(FileNotFoundError), path.with_name(f"{path.name}{ending}").open("rb") as stream:
         return stream.read(_MOST_BESIDE)
     return None

@@ -43,7 +43,7 @@ def recall(folder: Path, claim: SuiteClaim) -> Pass | None:
 
 
 def read(path: Path) -> Pass | None:
-    """Read a stored pass; None for what is none, or contradicts itself."""
+    """Read a stored pass; None for another file, and for one that contradicts itself."""
     with contextlib.suppress(OSError, *UNREADABLE):
         kept = codec.decode(path.read_bytes(), Pass)
         if (kept.report.suite, kept.report.status) == (kept.claim.suite, "passed") and is_consistent(kept):

@@ -48,7 +48,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_trust: tuple[Path, ...] = ()  #: public keys whose entries are taken from it
     cache_key: Path | None = None  #: what is compiled here is given to it, signed with this one
     cache_check: str = ""  #: of so many of its entries one is compiled here and compared
-    builds_anew: bool = False  #: no whole image is taken from it: a proof is of what today's code has built
+    parts_only: bool = False  #: no whole image is taken from it: a proof is of what today's code has built
     further: tuple[FurtherChannel, ...] = ()  #: that a requirements file names, for the packages that it adds
 
     @property

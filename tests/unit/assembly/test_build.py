@@ -332,7 +332,7 @@ CHANGED = {
 NOT_TYPED = {
     **dict.fromkeys(("runtimes", "runtime_version", "kernel", "glibc"), "of `explain` and `check` alone"),
     "further": "what requirements files say, which are typed",
-    "builds_anew": "of `matrix` alone",
+    "parts_only": "of `matrix` alone",
     **dict.fromkeys(
         ("constraints", "hashes", "expected", "channels", "notes"), "of requirements files, which are typed"
     ),

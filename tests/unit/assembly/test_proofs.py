@@ -123,7 +123,7 @@ def test_matrix_takes_what_is_compiled_from_a_shared_cache_and_no_whole_image(pr
     assert asked
     for request in asked:
         assert (request.sources.cache, request.sources.cache_trust) == (places.cache, places.cache_trust)
-        assert request.sources.builds_anew
+        assert request.sources.parts_only
         assert request.sources.locked
 
 

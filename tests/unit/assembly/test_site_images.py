@@ -112,8 +112,8 @@ def test_a_second_user_with_another_cpu_takes_the_image_and_its_tests_count(requ
 
 def test_image_of_a_proof_is_built_here_though_the_cache_has_it(site, monkeypatch):
     def build(request, ctx):
-        anew = msgspec.structs.replace(request.sources, builds_anew=True)
-        return real(msgspec.structs.replace(request, sources=anew), ctx)
+        parts = msgspec.structs.replace(request.sources, parts_only=True)
+        return real(msgspec.structs.replace(request, sources=parts), ctx)
 
     real = pipeline.build_image
     monkeypatch.setattr(pipeline, "build_image", build)

@@ -2,20 +2,17 @@
 
 import json
 import os
-import shutil
 
 import pytest
 
 from graphcrate.artifacts import origin
 from graphcrate.model.errors import GateError, LayoutError, UsageError
-from graphcrate.model.lock import encode
-from graphcrate.model.report import SmokeReport
 from graphcrate.publish import policy, publication
 from graphcrate.publish.destinations import bases
 from tests import ROOT
 from tests.made import refused
-from tests.unit import small_layouts, tars
-from tests.unit.smoke.test_gate import audit, contract
+from tests.unit import tars
+from tests.unit.publish.test_publishing import write_image
 
 COMMON = [tars.file("a", b"a" * 5000)]
 OLD = 1_700_000_000
@@ -30,15 +27,7 @@ def ctx(context):
 
 def built(tmp_path, tag, *layers):
     """An image below dist/ that may be published."""
-    folder = tmp_path / "dist" / "torch" / tag
-    layout = small_layouts.layout(folder, *layers, tag=tag)
-    about = {"suite": "torch", "status": "passed", "seconds": 1.0, "image": layout.digest}
-    suite = SmokeReport(**about, device="Tesla V100", driver="535.54.03", node="node")
-    about = {"smoke": suite, "suites": (suite,), "contracts": (contract("pass"),), "build_key": "key-1"}
-    (folder / "report.json").write_bytes(encode(small_layouts.report(layout, **about)))
-    (folder / "audit.json").write_bytes(encode(audit(layout.digest)))
-    shutil.copy(ROOT / "images/torch/cu117/pypi.lock.json", folder / "lock.json")
-    return layout
+    return write_image(tmp_path / "dist" / "torch" / tag, tag, *layers)
 
 
 @pytest.fixture

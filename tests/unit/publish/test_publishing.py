@@ -38,18 +38,24 @@ def ctx(context):
     return context
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """An image's folder as a build leaves it, of two small layers and with the committed lock of torch."""
-    folder = tmp_path / "dist/torch" / TAG
+def write_image(folder, tag, *layers):
+    """Write an image that may be published, with what its build leaves beside it; return its layout."""
     folder.mkdir(parents=True)
-    layout = small_layouts.layout(folder, [tars.file("a")], [tars.file("b")], tag=TAG)
+    layout = small_layouts.layout(folder, *layers, tag=tag)
     about = {"suite": "torch", "status": "passed", "seconds": 1.0, "image": layout.digest}
     suite = SmokeReport(**about, device="Tesla V100", driver="535.54.03", node="secret-node")
     about = {"smoke": suite, "suites": (suite,), "contracts": (contract("pass"),), "build_key": "key-1"}
     (folder / "report.json").write_bytes(encode(small_layouts.report(layout, **about)))
     (folder / "audit.json").write_bytes(encode(audit(layout.digest)))
     shutil.copy(ROOT / "images/torch/cu117/pypi.lock.json", folder / "lock.json")
+    return layout
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An image's folder as a build leaves it, of two small layers and with the committed lock of torch."""
+    folder = tmp_path / "dist/torch" / TAG
+    write_image(folder, TAG, [tars.file("a")], [tars.file("b")])
     return folder
 
 
