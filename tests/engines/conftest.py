@@ -171,6 +171,7 @@ def cache(ground):
     cache = Cache(ground / f"cache-{secrets.token_hex(4)}")
     yield cache
     cache.close()
+    remove_later(cache.root)
 
 
 @dataclass(frozen=True)

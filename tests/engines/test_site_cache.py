@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from tests.conftest import ROOT
-from tests.engines.conftest import as_user
+from tests.engines.conftest import as_user, remove_later
 from tests.engines.typist import MAKE, Typist, blocks, settings
 from tests.engines.workplace import second_place, small_stack
 
@@ -26,7 +26,9 @@ def users(workplace, built_image, own):
         place = second_place(workplace, home, base=True)
         variables = {"GRAPHCRATE_CACHE": str(place.cache), "HOME": str(home), "COSIGN_PASSWORD": "x"}
         made.append(Typist(place.folder, variables, [("/shared/cache", str(own / "shared"))]))
-    return made
+    yield made
+    for user in made:
+        remove_later(user.folder.parent)
 
 
 def test_what_a_first_user_compiles_a_second_one_gets_by_its_signature(users):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from graphcrate.host.disk.trees import remove_tree
+from tests.engines.conftest import remove_later
 from tests.engines.workplace import second_place
 
 pytestmark = [
@@ -31,7 +31,7 @@ CUT = ("image", *STACK, "--gpu", "v100", "--slim", "yes", "--json")
 def place(workplace, built_image, own):
     """A folder and a cache for this module alone: 12 GB of no use after it."""
     yield second_place(workplace, own / "slim", base=True)
-    remove_tree(own / "slim")
+    remove_later(own / "slim")
 
 
 @pytest.fixture(scope="module")
