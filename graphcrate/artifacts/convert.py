@@ -50,7 +50,7 @@ SUFFIXES: Mapping[ResultForm, str] = {
     "oci-archive": ".oci.tar",
 }
 #: Raise it whenever the same layout would give another SIF. Part of the SIF's identity.
-SIF_FORMAT = 2
+SIF_FORMAT = 3
 _CHUNK = 1 << 20
 _KERNEL = re.compile(r"\d+\.\d+")
 #: options of the command line → the field of the request, and the kinds of results that it is for

@@ -157,6 +157,11 @@ def _deliver(request: "PublishRequest", ctx: "Context", to: str, *, as_json: boo
 
     published = publication.publish(request, ctx, to)
     write(published, f"{published.reference}@{published.digest}\n", as_json=as_json)
+    if published.form and published.digest != published.layout:
+        ctx.progress.note(
+            f"pin on the registry: @{published.digest} (Docker's form); below {request.output} the same image is "
+            f"{published.name}:{published.tag}@{published.layout} (OCI's)"
+        )
     _say_of_it(request.ref, published.lines, request.output, ctx)
 
 

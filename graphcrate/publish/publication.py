@@ -101,6 +101,7 @@ def publish(request: PublishRequest, ctx: Context, to: str) -> Published:
     return msgspec.structs.replace(
         destination.publish(candidate, request, ctx),
         destination=to,
+        layout=candidate.layout.digest,
         platform=candidate.layout.platform.name,
         cpu_only=candidate.evidence.cpu_only,
         emulated=candidate.evidence.emulated,

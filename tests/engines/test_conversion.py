@@ -178,6 +178,7 @@ def test_apptainer_lists_inspects_signs_and_verifies_it(made, layout, apptainer,
     assert f"From: tricky:1.0@{layout.digest}" in told["deffile"]
     assert 'exec "$@"' in told["runscript"]
     assert "10-docker2singularity" in json.dumps(told["environment"])
+    assert call("apptainer", "run-help", copy, environment=environment).startswith("files of all kinds\n")
     call("apptainer", "verify", copy, environment=environment, code=255)
     pair = ("--name", "test", "--email", "test@example.com", "--comment", "test", "--password", "", "--push=false")
     call("apptainer", "key", "newpair", *pair, environment=environment)

@@ -83,7 +83,11 @@ def layout(place, cache, media_type=spec.LAYER_GZIP, *, plain=False):
     records = [*base.layers, *(tars.record(blobs, f"layer {n}", x, media_type) for n, x in enumerate(chosen))]
     config = ConfigStep(
         environment=PLAIN if plain else ENVIRONMENT,
-        labels={"org.opencontainers.image.title": "tricky", "some.label": "it's a label"},
+        labels={
+            "org.opencontainers.image.title": "tricky",
+            "some.label": "it's a label",
+            "org.opencontainers.image.description": "files of all kinds",
+        },
         command=("/bin/sh", "-c", "echo the command"),
         working_folder="/",
     )

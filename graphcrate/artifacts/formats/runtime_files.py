@@ -76,6 +76,8 @@ def singularity_additions(config: ImageConfig, definition: str, digest: str) -> 
     if "graphcrate.torch" in labels:  # the same as the rendered definition's %test
         check = words((f"{VENV}/bin/python", "-c", "import torch; print(torch.__version__)"))
         scripts["test"] = f'{_SH}exec {check} "$@"\n'
+    if title := labels.get("org.opencontainers.image.description", ""):
+        scripts["runscript.help"] = f"{title}\nRun a program in it: singularity run --nv FILE.sif python train.py\n"
     for name, text in scripts.items():
         yield Addition(f"{_HOME}/{name}", 0o755, text.encode("utf-8", "surrogateescape"))
     # The image's labels, and those by which `inspect` tells what it is.

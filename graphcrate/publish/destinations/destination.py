@@ -18,13 +18,14 @@ EMULATED = "graphcrate.emulated"  #: the same of what an emulator alone has trie
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """`publish --json`. `digest`: of the image's manifest. `lines`: runtime → what its users type."""
+    """`publish --json`. `lines`: runtime → what its users type."""
 
     name: str
     tag: str
     destination: str = ""
     reference: str
-    digest: str
+    digest: str  #: of the image's manifest there, or of the file
+    layout: str = ""  #: of the manifest that `make image` named: the same image below dist/
     platform: str = ""  #: that the image is for
     index: str = ""  #: digest of the index that the reference names, where that holds images for other platforms too
     form: str = ""

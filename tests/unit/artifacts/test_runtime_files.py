@@ -92,7 +92,15 @@ def test_singularity_additions_are_its_files_and_links():
     stated = json.loads(seen[".singularity.d/labels.json"].content)
     assert stated.items() >= {**labels, "org.label-schema.build-date": "2023-11-14T22:13:20Z"}.items()
     assert b"import torch" in seen[".singularity.d/test"].content
-    assert ".singularity.d/test" not in by_path(runtime_files.singularity_additions(config(), "", DIGEST))
+    without = by_path(runtime_files.singularity_additions(config(), "", DIGEST))
+    assert not {".singularity.d/test", ".singularity.d/runscript.help"} & without.keys()
+
+
+def test_description_of_an_image_is_what_run_help_prints():
+    labels = {"org.opencontainers.image.description": "PyTorch and PyG"}
+    seen = by_path(runtime_files.singularity_additions(config(labels=labels), "", DIGEST))
+    title, line, _ = seen[".singularity.d/runscript.help"].content.decode().split("\n")
+    assert (title, line.partition(": ")[2].split()[:3]) == ("PyTorch and PyG", ["singularity", "run", "--nv"])
 
 
 def test_definition_has_description_bootstrap_and_reference():

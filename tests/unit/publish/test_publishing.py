@@ -451,3 +451,16 @@ def test_publish_of_a_fallback_ends_with_its_limits(registry, folder, typed, ctx
         f"  insist on torch 2.0.1, which has code for H100 (sm_90): "
         f"make image STACK=torch CUDA=11.7{gpu} CHANNEL=pytorch",
     ]
+
+
+def test_publish_in_dockers_form_names_both_digests(registry, folder, typed):
+    words = ("publish", folder / "oci", "--to", f"{registry.host}/team")
+    _, out, err = typed(*words)
+    ours, theirs = layout_digest(folder), out.strip().rpartition("@")[2]
+    assert ours != theirs
+    assert f"pin on the registry: @{theirs} (Docker's form)" in err
+    assert f"torch:{TAG}@{ours} (OCI's)" in err
+    made = json.loads(typed(*words, "--json")[1])
+    assert (made["digest"], made["layout"]) == (theirs, ours)
+    _, out, err = typed(*words, "--form", "oci")
+    assert (out.strip().rpartition("@")[2], "pin on" in err) == (ours, False)
