@@ -86,6 +86,7 @@ def gpus_are(monkeypatch):
             cached()  # those who have imported it keep the real table
             monkeypatch.setattr(facts, name, cached.__wrapped__)
         monkeypatch.setattr(facts, "gpus", lambda: table)
+        monkeypatch.setattr(facts, "gpu_model", facts.gpu_model.__wrapped__)
 
     return put
 

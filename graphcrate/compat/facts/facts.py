@@ -161,8 +161,9 @@ def models_by_capability() -> dict[str, tuple[str, ...]]:
     return models
 
 
+@functools.lru_cache(maxsize=1024)  # a table of stacks asks for each GPU some hundred times
 def gpu_model(gpu: str) -> str:
-    """The model named as by people (`v100`), nvidia-smi or a cloud's machine, or `sm_70` of `7.0`.
+    """Return the model named as by people (`v100`), nvidia-smi or a cloud's machine, or `sm_70` of `7.0`.
 
     Raises UsageError: another maker's, a generation of several capabilities, or an unknown one, with the nearest.
     """

@@ -131,6 +131,7 @@ def test_torch_ptx_on_a_newer_gpu_is_jit_or_rejected_by_driver(monkeypatch):
     assert verdict(stack, gpus=("B300",), driver="595.45.04").status == "native"  # sm_103 runs what is for 10.0
     known = facts.gpus() | {"X900": "13.0"}
     monkeypatch.setattr(facts, "all_gpus", lambda: known)
+    monkeypatch.setattr(facts, "gpu_model", facts.gpu_model.__wrapped__)
     found = verdict(stack, gpus=("X900",), driver="595.45.04")
     assert (found.status, [one.rule for one in found.reasons]) == ("jit", ["GPU code of torch"])
     (rejected,) = verdict(stack, gpus=("X900",), driver="580.65.06").reasons
