@@ -1,6 +1,7 @@
 """From a resolution to the plan of its image, and what is said of it before anything is built."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import BaseStep, Plan
 from graphcrate.model.recipe import CHANNELS, Additions, Recipe, Variant
+from graphcrate.model.report import CandidateOutcome
 from graphcrate.model.words import joined
 from graphcrate.resolve import foreseen
 from graphcrate.resolve.sources import further as places
@@ -93,17 +95,18 @@ class Forecast:
         insisting = self.next_steps.from_channel(fallback.channel if fallback else None)
         room = self._room(plan, lock, to_fetch, ctx) if plan else None
         further = Sources(self.sources, ctx.cache, ctx.environment).further_lines()
+        outcomes, blocked = blocked_hosts(resolution.outcomes, lock, verbose=ctx.verbose)
         of_lock = [*compared(additions.expected, lock), *mpi.notes(lock)]
         aside = summary.Aside(
             insist=summary.insistence(fallback, insisting),
             disk=room.line() if room else "",
             compiling=extensions.time_lines(lock, ctx),
-            notes=[*_blocked(resolution), *additions.notes, *of_lock, *further],
+            notes=[*blocked, *additions.notes, *of_lock, *further],
             usual=[*compile_notes(lock, plan), *line_notes(lock, ctx)],
             verbose=ctx.verbose,
             origins=places.origins(self.sources.further, lock.packages),
         )
-        outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
+        meaning = resolution.candidate.meaning
         plan_lines = summary.plan_lines(title, lock, outcomes, meaning, to_fetch, plan, upkeep, aside)
         if not lock.additions.packages:
             return plan_lines
@@ -130,14 +133,20 @@ class Forecast:
         )
 
 
-def _blocked(resolution: Resolution) -> list[str]:
-    """List the hosts by which a candidate, or an extension's wheel, is out."""
+def blocked_hosts(
+    outcomes: Sequence[CandidateOutcome], lock: Lock, *, verbose: bool
+) -> tuple[list[CandidateOutcome], list[str]]:
+    """Return the outcomes that a plan lists, and its note on hosts by which a candidate or an extension's wheel is out.
+
+    A candidate that is out by such a host is listed in verbose plans alone: the note names the host.
+    """
     from graphcrate.resolve.sources import hosts  # reads much: not for an image that is there unchanged
 
-    silent = {channel for package in resolution.lock.packages for channel in package.unreachable}
-    silent |= {channel for missing in resolution.lock.missing for channel in missing.unreachable}
+    silent = {channel for package in (*lock.packages, *lock.missing) for channel in package.unreachable}
     roots = [f"({host_of(CHANNELS[channel].root)})" for channel in sorted(silent) if channel in CHANNELS]
-    return hosts.blocked([*(outcome.constraint for outcome in resolution.outcomes), *roots])
+    note = hosts.blocked([*(outcome.constraint for outcome in outcomes), *roots])
+    listed = [outcome for outcome in outcomes if verbose or not hosts.blocked([outcome.constraint])]
+    return listed, [note] if note else []
 
 
 def line_notes(lock: Lock, ctx: Context) -> list[str]:

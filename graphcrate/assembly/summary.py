@@ -90,7 +90,7 @@ def plan_lines(
     for outcome in outcomes:
         if outcome.chosen:
             lines.append(f"  source {outcome.candidate}: chosen" + (f": {meaning}" if meaning else ""))
-            lines += [f"    it {limit}" for limit in limits]
+            lines += [f"    it {'; it '.join(limits)}"] if limits else []
             lines += [f"    {aside.insist}"] if aside.insist else []
         else:
             fix = f" ({outcome.fix})" if outcome.fix else ""

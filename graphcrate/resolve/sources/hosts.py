@@ -171,18 +171,16 @@ def lacking(hosts: Iterable[Tried]) -> list[str]:
     return [gives for gives, is_there in needed.items() if not is_there]
 
 
-def blocked(words: Iterable[str]) -> list[str]:
-    """Return a plan's line for each host by which a source or candidate is out, as `words` have it."""
+def blocked(words: Iterable[str]) -> str:
+    """Return a plan's line on the hosts by which a source or candidate is out, as `words` have it; empty for none."""
     text = "\n".join(words)
-    lines = []
-    for row in ROWS:
-        for host in row.title.split(", "):
-            if re.search(rf"\({re.escape(host)}\)|{re.escape(host)} does not give", text):
-                lines.append(
-                    f"{host}, which gives {row.gives}, was not reached; without it: {row.without} "
-                    f"({command('doctor', network=True)} tries all hosts)"
-                )
-    return lines
+    out = [
+        f"{host} ({row.gives}; without it: {row.without})"
+        for row in ROWS
+        for host in row.title.split(", ")
+        if re.search(rf"\({re.escape(host)}\)|{re.escape(host)} does not give", text)
+    ]
+    return f"not reached: {', '.join(out)}; {command('doctor', network=True)} tries all hosts" if out else ""
 
 
 def _host(address: Source | str) -> str:

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from graphcrate.assembly import planned
 from graphcrate.assembly.summary import Aside, Upkeep, plan_lines
 from graphcrate.cli import main
 from graphcrate.compat.facts import suites
@@ -25,6 +26,7 @@ CHINESE = [name for name in PAGES if name.startswith("docs/zh/")]
 GENERATED, WORDS = {"docs/performance.md"}, 700
 ALL_WORDS = 60_500  #: of docs/ in English, tables and commands too
 FOR_PEOPLE = [name for name in PAGES if name not in GENERATED and not re.match("docs/(dev|decisions|zh)/", name)]
+LOCKS = sorted(ROOT.glob("images/*/*/*.lock.json"))
 BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"<!-- [\w ]+(?:, generated|: written by .*?) -->.*?<!-- end of [\w ]+ -->", re.DOTALL)
 
@@ -46,17 +48,29 @@ def test_the_terminal_picture_shows_what_a_build_prints():
     assert [line for line in held if not any(one.startswith(line) for one in printed)] == []
 
 
-def test_plan_of_a_known_stack_has_at_most_12_lines_and_begins_with_its_cost():
-    lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
-    aside = Aside("insist", "needs 8 GB", ("some 5 minutes",), usual=("torch.compile does not work",), verbose=False)
-    chosen = CandidateOutcome(candidate="compatible", chosen=True)
-    brief = plan_lines("pyg:1", lock, (chosen,), "", 0, aside=aside)
-    assert [line[:12] for line in brief[:3]] == ["plan for pyg", "  to fetch  ", "  disk      "]
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("images/*/*/*.lock.json")), ids=lambda path: "-".join(path.parts[-3:])
+)
+def test_plan_of_a_known_stack_has_at_most_12_lines_though_hosts_are_not_reached(path):
+    lock, chosen = decode_lock(path.read_bytes()), path.name.partition(".")[0]
+    constraint = "pytorch channel: name does not resolve (download.pytorch.org)"
+    skipped = CandidateOutcome(candidate="pytorch", chosen=False, constraint=constraint)
+    both = (skipped, CandidateOutcome(candidate=chosen, chosen=True))
+    outcomes, blocked = planned.blocked_hosts(both, lock, verbose=False)
+    (note,) = blocked
+    assert "download.pytorch.org" in note
+    insist = "insist on torch" if chosen == "compatible" else ""
+    usual = ("torch.compile does not work",)
+    aside = Aside(insist, "needs 8 GB", ("some 5 minutes",), blocked, usual=usual, verbose=False)
+    brief = plan_lines("pyg:1", lock, outcomes, "", 0, aside=aside)
+    begin = [line[:12].split(":")[0] for line in brief if not line.startswith("  without ")]
+    assert begin[:3] == ["plan for pyg", "  to fetch  ", "  disk      "], "its cost first"
     assert len(brief) <= 12
-    whole = plan_lines("pyg:1", lock, (chosen,), "", 0, aside=aside._replace(verbose=True))
-    assert brief[-1].split(":")[0] == "  more      VERBOSE=yes (--verbose)"
-    assert " ".join(brief[-1].split()[3:]) == "3 lines that each build has"
+    aside = aside._replace(verbose=True)
+    whole = plan_lines("pyg:1", lock, planned.blocked_hosts(both, lock, verbose=True)[0], "", 0, aside=aside)
     assert [line for line in brief[:-1] if line not in whole and "some 5 minutes" not in line] == []
+    assert any(constraint in line for line in whole)
+    assert re.fullmatch(r"  more      VERBOSE=yes \(--verbose\): \d+ lines? that each build has", brief[-1])
 
 
 @pytest.mark.parametrize("name", FOR_PEOPLE)
