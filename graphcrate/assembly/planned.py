@@ -142,7 +142,8 @@ def blocked_hosts(
     """
     from graphcrate.resolve.sources import hosts  # reads much: not for an image that is there unchanged
 
-    silent = {channel for package in (*lock.packages, *lock.missing) for channel in package.unreachable}
+    silent = {channel for package in lock.packages for channel in package.unreachable}
+    silent |= {channel for missing in lock.missing for channel in missing.unreachable}
     roots = [f"({host_of(CHANNELS[channel].root)})" for channel in sorted(silent) if channel in CHANNELS]
     note = hosts.blocked([*(outcome.constraint for outcome in outcomes), *roots])
     listed = [outcome for outcome in outcomes if verbose or not hosts.blocked([outcome.constraint])]
