@@ -90,6 +90,7 @@ class Converted(msgspec.Struct, frozen=True, kw_only=True):
     compression: str = ""  #: of a squashfs
     sha256: str = ""
     unchanged: bool = False  #: it was there already, made of the same layout in the same way
+    start: str = ""  #: of a difference: what its users type
 
 
 class _Job(NamedTuple):
@@ -119,6 +120,7 @@ class _Written(NamedTuple):
     compression: str = ""
     unchanged: bool = False
     size: int | None = None
+    start: str = ""
 
 
 def convert(request: ConvertRequest, ctx: Context) -> Converted:
@@ -159,6 +161,7 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
         compression=written.compression,
         sha256=sha256,
         unchanged=written.unchanged,
+        start=written.start,
     )
 
 
@@ -277,10 +280,17 @@ def _delta(job: _Job) -> _Written:
     changed.pop(runtime_files.layout_mark(below.digest), None)  # by which a delta tells its base from other images
     changed = with_additions(changed, runtime_files.over_additions(str(name), below.digest), job.created)
     _write_squashed(job, compression, changed, packs)
-    beside = job.request.over if job.request.over.endswith(".sif") else f"{name.name.partition(':')[0]}.sif"
-    line = f"apptainer run --nv --overlay {for_shell(job.target.name)}:ro {for_shell(beside)} python train.py"
-    job.ctx.progress.note(f"over {name}: {line}")
-    return _Written(compression)
+    return _Written(compression, start=_start(job, below, name))
+
+
+def _start(job: _Job, below: Layout, name: origin.Origin) -> str:
+    """Return the line that starts a difference, with the paths of both files as they are from here."""
+    over = Path(job.request.over or "")
+    if not over.is_file():
+        over = Path(f"{name.name.partition(':')[0]}.sif")
+        over = made if (made := below.path.parent / over).is_file() else over
+    shown = job.request.link or job.target
+    return f"apptainer run --nv --overlay {for_shell(str(shown))}:ro {for_shell(str(over))} python train.py"
 
 
 def _base_of(job: _Job) -> tuple[Layout, origin.Origin]:

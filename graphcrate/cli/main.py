@@ -454,6 +454,8 @@ def convert(
     ctx = here(quiet=quiet)
     result = converting.convert(request, ctx)
     write(result, f"{result.path}\n", as_json=as_json)
+    if result.start:
+        ctx.progress.note(f"to start it: {result.start}")
     options.tidy(ctx)
 
 

@@ -196,7 +196,8 @@ def _prune(image: str, to: str, ctx: "Context", *, prune: bool, yes: bool, as_js
     doomed = [base for base in known if base.prunable]
     if yes:
         bases.remove(doomed)
-    write(known, "".join(f"{line}\n" for line in tables.bases(known)), as_json=as_json)
+    fate = "removed" if yes else "prunable"
+    write(known, "".join(f"{line}\n" for line in tables.bases(known, fate)), as_json=as_json)
     if doomed and not yes:
         again = command("publish", to=to, prune=True, yes=True)
         ctx.progress.note(

@@ -197,8 +197,8 @@ def removals(gone: Sequence[Removal]) -> Iterator[str]:
         yield f"{removal.image.name or removal.image.digest}  {size(removal.bytes)}  {removal.why}{files}"
 
 
-def bases(known: Sequence[SharedBase]) -> Iterator[str]:
-    """Yield a line for each SIF that deltas go over, and for those that none does."""
+def bases(known: Sequence[SharedBase], fate: str = "prunable") -> Iterator[str]:
+    """Yield a line for each SIF that deltas go over, and for those that none does, with the fate of these."""
     for base in known:
         state = base.path and f"{size(base.bytes)}  {base.path}"
         needed = (
@@ -206,7 +206,7 @@ def bases(known: Sequence[SharedBase]) -> Iterator[str]:
             if base.deltas
             else "no delta"
         )
-        yield f"{base.name}  {state or 'missing'}  {needed}{'  (prunable)' if base.prunable else ''}"
+        yield f"{base.name}  {state or 'missing'}  {needed}{f'  ({fate})' if base.prunable else ''}"
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -49,13 +49,13 @@ def publish(
     source: Path,
     sha256: str,
     target: Path,
-    latest: Path,
+    latest: Path | None,
     *,
     progress: Progress,
     replace: bool = False,
     signature: bytes = b"",
 ) -> bool:
-    """Copy a file with this hash, its checksum beside it, and link `latest` to it; False where there are no links.
+    """Copy a file with this hash, its checksum beside it, and link `latest` to it; False where there is no link.
 
     `signature`: of the file, to be beside it too. `replace`: another file under this name gives way.
     Raises UsageError for a name that is taken, DiskFullError,
@@ -87,8 +87,8 @@ def publish(
                 _write_beside(path, content, target, there)
         if not target.stat().st_mode & stat.S_IRGRP:
             progress.note(f"{target} is for its owner alone (umask): chmod g+r lets your group read it")
-        linked = _link(latest, target)
-    if not linked:
+        linked = latest is not None and _link(latest, target)
+    if latest is not None and not linked:
         progress.note(f"{folder} takes no links: there is no {latest.name}")
     return linked
 
@@ -122,10 +122,11 @@ def write(target: Path, data: bytes) -> None:
             part.replace(target)
 
 
-def _prepare(folder: Path, latest: Path) -> None:
+def _prepare(folder: Path, latest: Path | None) -> None:
     """Make the folder; remove what killed publishers left. Raises HostError where the link cannot be made."""
     folder.mkdir(parents=True, exist_ok=True)
-    check_link(latest)
+    if latest is not None:
+        check_link(latest)
     for part in folder.glob(".*.part"):
         with contextlib.suppress(OSError):
             if _PART.fullmatch(part.name) and settings.now() - part.stat().st_mtime > ABANDONED:
@@ -240,7 +241,8 @@ class SharedFolder(Destination):
         report, written, lines = image.report, [], {}
         for form, target in self._targets(report, request):
             suffix = target.name.removeprefix(f"{report.name}-{report.tag}")
-            latest = self.path / f"{report.name}{image.layout.platform.suffix}{suffix}"  # a file is for one platform
+            name = f"{report.name}{image.layout.platform.suffix}{suffix}"  # a file is for one platform
+            latest = None if form == "delta" else self.path / name  # the newest delta is another user's
             with _made(image, request, form, ctx) as (source, sha256):
                 signature = keys.sign_file(key, sha256) if key else b""
                 linked = publish(
@@ -249,7 +251,7 @@ class SharedFolder(Destination):
                     replace=request.replace,
                     signature=signature,
                 )
-            runtime, line = self._line(form, target, latest if linked else target, report, base)
+            runtime, line = self._line(form, target, latest if linked and latest else target, report, base)
             lines[runtime] = line
             written.append((target, sha256))
         for name, data in attestations.files(image, ctx).items():

@@ -128,7 +128,12 @@ def test_delta_over_a_sif_finds_the_layout_beside_it(images):
     sif = converted(images, "sif", ref="pyg:1.0").path
     link = images / "pyg.sif"
     link.symlink_to(sif)
-    assert converted(images, "delta", ref="pyg:1.0-mine", over=str(link)).size < 20_000
+    shown = images / "pyg.delta.sqsh"
+    result = converted(images, "delta", ref="pyg:1.0-mine", over=str(link), link=shown)
+    assert result.size < 20_000
+    assert result.start == f"apptainer run --nv --overlay {shown}:ro {link} python train.py"
+    result = converted(images, "delta", ref="pyg:1.0-mine", over="pyg:1.0", force=True)
+    assert result.start == f"apptainer run --nv --overlay {result.path}:ro {sif} python train.py", "typed from here"
 
 
 @pytest.mark.parametrize(

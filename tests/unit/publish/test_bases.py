@@ -53,10 +53,10 @@ def test_base_is_published_once_with_its_proofs_and_deltas_beside_it(site):
     publish("1.0-yours", over=str(base))
     assert base.stat().st_mtime_ns == before
     assert first.lines["singularity"].startswith(
-        f"singularity run --nv --overlay {shared}/torch.delta.sqsh:ro {base} python "
-    )
+        f"singularity run --nv --overlay {shared}/torch-1.0-mine.delta.sqsh:ro {base} python "
+    ), "a name that the next user's delta takes over would start that"
     assert {path.name for path in shared.iterdir()} == {
-        "bases", "torch.delta.sqsh",
+        "bases",
         *(f"torch-1.0-{name}.delta.sqsh{end}" for name in ("mine", "yours") for end in ("", ".sha256")),
         *(f"torch-1.0-{name}.proofs" for name in ("mine", "yours")),
     }  # fmt: skip
@@ -95,7 +95,6 @@ def test_prune_takes_old_bases_that_no_delta_goes_over(site):
     (needed,) = bases.listed(shared)
     assert (needed.name, needed.deltas, needed.prunable) == ("torch:1.0", (delta.name,), False)
     delta.unlink()
-    (shared / "torch.delta.sqsh").unlink()
     (unneeded,) = bases.listed(shared)
     assert (unneeded.deltas, unneeded.prunable) == ((), True)
     os.utime(base)
