@@ -1,0 +1,140 @@
+"""Measures what images over one SIF save: bytes beside whole SIFs, equal files, and the bytes that a start reads.
+
+    .venv/bin/python -m bench.deltas BASE PACKAGES … [--folder DIR] [-- options of `image`]
+
+BASE is NAME:TAG below dist/; each of PACKAGES is what `--with` takes, quoted where it is several. Each image is made
+twice, as a delta over BASE and as a whole SIF, and `diff` has to find nothing between them but names of images. Then
+the SIF of BASE and the deltas leave the page cache, and each delta is started by Apptainer with its last package
+imported: what that brings into memory of both files is what it read from the disk, on a busy machine too.
+Prints a table. Needs apptainer; as a plain user, squashfuse reads, as root the kernel.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from graphcrate.model.plan import VENV
+from graphcrate.model.words import size
+
+#: what differs between an image and the same one as its difference: the record of what it is to, and its mark
+OURS = ("/.singularity.d",)
+IMPORT = """\
+import importlib, importlib.metadata, sys, torch
+for module, names in importlib.metadata.packages_distributions().items():
+    if sys.argv[1].lower() in map(str.lower, names) and module.isidentifier():
+        importlib.import_module(module)
+"""
+
+
+class Row(NamedTuple):
+    """One set of packages, in bytes. `differing`: paths; `read`: of the base and of the delta, at a start."""
+
+    packages: str
+    file: Path
+    whole: int
+    delta: int
+    differing: int
+    read: tuple[int, int] = (0, 0)
+
+
+def main() -> None:
+    own = sys.argv[1:]
+    own, more = (own[: own.index("--")], own[own.index("--") + 1 :]) if "--" in own else (own, [])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("base", help="NAME:TAG below dist/")
+    parser.add_argument("packages", nargs="+")
+    parser.add_argument("--folder", type=Path, help="where to work (default: a new folder below TMPDIR)")
+    given = parser.parse_args(own)
+    if not shutil.which("apptainer"):
+        sys.exit("needs apptainer: as root, .venv/bin/python -m tests.engines.install")
+    folder = Path(tempfile.mkdtemp(prefix="graphcrate-bench-", dir=given.folder))
+    folder.chmod(0o755)
+    try:
+        base = folder / "base.sif"
+        build("convert", given.base, "--to", "sif", "--output", str(base))
+        sets = enumerate(given.packages)
+        rows = [row for number, packages in sets if (row := made(given.base, packages, folder / f"{number}", more))]
+        for file in folder.glob("*.s*"):
+            forget(file)
+        rows = [row._replace(read=started(base, row)) for row in rows]
+        print("\n".join(table(base.stat().st_size, rows)))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def build(*words: str) -> str:
+    """Return stdout of a command of ours. Raises CalledProcessError; the code of `diff` tells of differences."""
+    done = subprocess.run([sys.executable, "-m", "graphcrate.cli.main", *words], stdout=subprocess.PIPE, check=False)
+    if not (words[0] == "diff" and done.stdout):
+        done.check_returncode()
+    return done.stdout.decode()
+
+
+def made(base: str, packages: str, stem: Path, more: Sequence[str]) -> Row | None:
+    """Make an image with these packages in both forms, and compare them; the delta stays. None: it does not build."""
+    request = ("image", base.partition(":")[0], *more, "--with", packages, "--no-smoke", "--engine", "embedded")
+    try:
+        image = build(*request).strip()
+    except subprocess.CalledProcessError:
+        sys.stderr.write(f"left out: {packages}\n")
+        return None
+    delta, whole = stem.with_suffix(".delta.sqsh"), stem.with_suffix(".whole.sif")
+    build("convert", image, "--to", "delta", "--over", base, "--output", str(delta))
+    build("convert", image, "--to", "sif", "--output", str(whole))
+    sizes = whole.stat().st_size, delta.stat().st_size
+    found = json.loads(build("diff", str(whole), str(delta), "--strict", "--json"))
+    whole.unlink()
+    differing = [change for change in found["unexpected"] if not change["path"].startswith(OURS)]
+    row = Row(packages, delta, *sizes, len(differing))
+    sys.stderr.write(f"{row}\n")
+    return row
+
+
+def started(base: Path, row: Row) -> tuple[int, int]:
+    """Start a delta over the base; return the bytes of each that came into the page cache meanwhile."""
+    before = in_memory(base), in_memory(row.file)
+    command = ("apptainer", "--silent", "exec", "--cleanenv", "--no-home", "--overlay", f"{row.file}:ro", str(base))
+    name = row.packages.split()[-1].partition("[")[0]
+    subprocess.run([*command, f"{VENV}/bin/python", "-c", IMPORT, name], check=True, stdout=subprocess.DEVNULL, cwd="/")
+    # Another program's need of memory may have driven out more.
+    return max(in_memory(base) - before[0], 0), max(in_memory(row.file) - before[1], 0)
+
+
+def in_memory(file: Path) -> int:
+    """Return the bytes of a file that are in the page cache."""
+    told = subprocess.run(["fincore", "--bytes", "--json", str(file)], check=True, capture_output=True).stdout
+    return int(json.loads(told)["fincore"][0]["res"])
+
+
+def forget(file: Path) -> None:
+    """Drop a file from the page cache."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def table(base: int, rows: Sequence[Row]) -> list[str]:
+    """The table's lines, with the sums and the part that all deltas are of all whole SIFs."""
+    lines = [
+        "| packages | whole SIF | delta | paths that differ | read of the base | read of the delta |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.packages} | {size(row.whole)} | {size(row.delta)} | {row.differing} | {size(row.read[0])} | "
+        f"{size(row.read[1])} |"
+        for row in rows
+    ]
+    whole, delta = sum(row.whole for row in rows), sum(row.delta for row in rows)
+    part = f"{delta / whole:.1%} of {size(whole)}, beside a base of {size(base)}"
+    return [*lines, f"\n{len(rows)} deltas: {size(delta)}, {part}"]
+
+
+if __name__ == "__main__":
+    main()
