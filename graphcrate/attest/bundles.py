@@ -15,7 +15,7 @@ from graphcrate.attest import keys, signing
 from graphcrate.attest.statement import Resource, Statement
 from graphcrate.model import codec
 from ocilayout import spec
-from ocilayout.image import digest_of
+from ocilayout.image import descriptor_of
 
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 FAMILY = "application/vnd.dev.sigstore.bundle"  #: how the types of all versions begin
@@ -62,13 +62,13 @@ def attach(about: Statement, key: keys.PrivateKey, subject: spec.Descriptor) -> 
     notes = {_CONTENT: "dsse-envelope", _PREDICATE: about.predicate_type}
     artifact = spec.ArtifactManifest(
         artifact_type=BUNDLE,
-        config=_descriptor(spec.EMPTY, spec.EMPTY_BLOB),
-        layers=(_descriptor(BUNDLE, data),),
+        config=descriptor_of(spec.EMPTY, spec.EMPTY_BLOB),
+        layers=(descriptor_of(BUNDLE, data),),
         subject=subject,
         annotations=notes,
     )
     manifest = msgspec.json.encode(artifact)
-    listed = msgspec.structs.replace(_descriptor(spec.MANIFEST, manifest), artifact_type=BUNDLE, annotations=notes)
+    listed = msgspec.structs.replace(descriptor_of(spec.MANIFEST, manifest), artifact_type=BUNDLE, annotations=notes)
     return NewReferrer(manifest=manifest, blobs=(spec.EMPTY_BLOB, data), descriptor=listed)
 
 
@@ -81,7 +81,3 @@ def hint(key: keys.PublicKey) -> str:
 def envelope(data: bytes) -> signing.Envelope:
     """The envelope in a bundle of any version. Raises one of `errors.UNREADABLE`, also where it has another content."""
     return codec.decode(data, _Sealed).dsse_envelope
-
-
-def _descriptor(media_type: str, data: bytes) -> spec.Descriptor:
-    return spec.Descriptor(media_type=media_type, digest=digest_of(data), size=len(data))

@@ -6,7 +6,7 @@ github.com/sigstore/cosign; github.com/secure-systems-lab/dsse (v1.0.2).
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from graphcrate.attest import keys, statement
 from graphcrate.attest.statement import Statement
 from ocilayout import spec
-from ocilayout.image import digest_of
+from ocilayout.image import descriptor_of, digest_of
 
 CLAIM = "cosign container image signature"
 SIMPLE_SIGNING = "application/vnd.dev.cosign.simplesigning.v1+json"
@@ -101,6 +101,12 @@ def authenticated(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
+def is_signed(sealed: Envelope, trusted: Iterable[keys.PublicKey]) -> bool:
+    """Tell whether one of these keys has signed the envelope."""
+    payload = authenticated(sealed.payload_type, sealed.payload)
+    return any(keys.fits(key, signature.sig, payload) for key in trusted for signature in sealed.signatures)
+
+
 def signatures(
     digest: str, payloads: Sequence[bytes], key: keys.PrivateKey, before: Sequence[spec.Descriptor] = ()
 ) -> Tagged:
@@ -138,10 +144,7 @@ def attestations(
 
 def _tagged(tag: str, blobs: Sequence[tuple[str, bytes, dict[str, str]]], stay: Sequence[spec.Descriptor]) -> Tagged:
     """An image whose layers are payloads (media type, bytes, annotations): what registries from before OCI 1.1 take."""
-    layers = [
-        spec.Descriptor(media_type=media_type, digest=digest_of(data), size=len(data), annotations=annotations)
-        for media_type, data, annotations in blobs
-    ]
+    layers = [descriptor_of(*blob) for blob in blobs]
     every = [*stay, *(layer for layer in layers if layer not in stay)]
     config = {
         "architecture": "",
@@ -155,7 +158,7 @@ def _tagged(tag: str, blobs: Sequence[tuple[str, bytes, dict[str, str]]], stay: 
     manifest = spec.Manifest(
         schema_version=2,
         media_type=spec.MANIFEST,
-        config=spec.Descriptor(media_type=spec.CONFIG, digest=digest_of(encoded), size=len(encoded)),
+        config=descriptor_of(spec.CONFIG, encoded),
         layers=tuple(every),
     )
     content = {digest_of(data): data for _, data, _ in blobs}

@@ -94,8 +94,7 @@ def envelope(digest: str, sealed: signing.Envelope, key: keys.PublicKey | None) 
         return msgspec.structs.replace(verdict, message=message) if verdict.is_verified else verdict
     if not sealed.signatures:
         return SignatureVerdict(SignatureStatus.ABSENT, _NOBODY)
-    signed = signing.authenticated(sealed.payload_type, sealed.payload)
-    if not any(keys.fits(key, signature.sig, signed) for signature in sealed.signatures):
+    if not signing.is_signed(sealed, [key]):
         return SignatureVerdict(SignatureStatus.WRONG_KEY, _OTHER_KEY)
     return _statement(digest, sealed, "signed with this key")
 

@@ -26,19 +26,28 @@ _OPTIONS = {
 }
 
 
+def _option(name: str, text: str = "") -> typer.core.TyperOption:
+    return typer.core.TyperOption(param_decls=[f"--{name}"], help=text, type=int if name == "cpus" else str)
+
+
+#: takes the options of a job, and the number of an array's, out of the words of a command
+_OF_JOB = typer.core.TyperCommand(
+    None,
+    params=[_option(name) for name in (*_OPTIONS, "jobs")],
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+)
+
+
 class NodeCommand(typer.core.TyperCommand):
     """A command that is carried out here, or by a job of Slurm where it is typed with `--on slurm`."""
 
     def __init__(self, *args: Any, params: Any, **rest: Any) -> None:  # noqa: ANN401 (click's, which typer has a copy of)
-        made = [
-            typer.core.TyperOption(param_decls=[f"--{name}"], help=text, type=int if name == "cpus" else str)
-            for name, text in _OPTIONS.items()
-        ]
-        super().__init__(*args, params=[*params, *made], **rest)
+        super().__init__(*args, params=[*params, *(_option(*row) for row in _OPTIONS.items())], **rest)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Keep the words: a node gets them as they were typed."""
-        ctx.meta[__name__] = tuple(args)
+        """Keep the words that are not of the job: a node gets them as they were typed."""
+        ctx.meta[__name__] = _OF_JOB.make_context(None, list(args), resilient_parsing=True).args
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401
@@ -51,11 +60,9 @@ class NodeCommand(typer.core.TyperCommand):
             return super().invoke(ctx)
         if on != "slurm":
             raise UsageError(f"{on!r} is not a scheduler that is known", next_step=setting(on="slurm").both())
-        from graphcrate.engines import on_node
         from graphcrate.model.trial import Resources
 
-        words = on_node.words_for_node(ctx.meta[__name__], [f"--{name}" for name in (*_OPTIONS, "jobs")])
-        return self.carry_out(ctx, (ctx.info_name, *words), Resources(**others))
+        return self.carry_out(ctx, (ctx.info_name, *ctx.meta[__name__]), Resources(**others))
 
     def carry_out(self, ctx: Any, words: Sequence[str], resources: "Resources") -> object:  # noqa: ANN401
         """Run the command as one job, and end as it ended."""

@@ -5,7 +5,7 @@ It runs in the same folder, with the same environment and cache. Its lines come 
 
 import math
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,22 +16,11 @@ from graphcrate.host import process, settings
 from graphcrate.host.context import Context
 from graphcrate.model.command import TYPED_PATH, for_shell, setting
 from graphcrate.model.errors import HostError
-from graphcrate.model.trial import CommandOrder, JobCell, Resources, State
+from graphcrate.model.trial import CommandOrder, JobCell, Resources, State, Stopped
 
 MOST_CORES = 32  #: that are asked for unless the user says: more compile no faster, and wait longer
 PRINTED = ".printed"  #: of the file with a command's stdout
 MINUTES = 60.0  #: that a job may wait for its start
-
-
-def words_for_node(words: Sequence[str], options: Collection[str]) -> tuple[str, ...]:
-    """Return the words of a command line without those of these options (`--on`), which take a value each."""
-    kept, skips = list[str](), False
-    for word in words:
-        if skips or word.partition("=")[0] in options:
-            skips = not skips and "=" not in word
-            continue
-        kept.append(word)
-    return tuple(kept)
 
 
 def run(words: Sequence[str], resources: Resources, ctx: Context, output: Path) -> tuple[str, int]:
@@ -101,12 +90,11 @@ def changes(note: Callable[[str], None]) -> Callable[[Sequence[JobCell]], None]:
 def lost(cell: JobCell, log: Path) -> HostError:
     """Return the error for a job that did not end its command: why, and what to do."""
     steps = {
-        "time limit": f"{setting(time='08:00:00').both()} gives it eight hours",
-        "TIMEOUT": f"{setting(time='08:00:00').both()} gives it eight hours",
-        "memory": f"{setting(cpus=str(2 * cell.resources.cpus)).both()}: most sites give memory by cores",
-        "refuses": "sinfo    shows partitions and their nodes",
-        "did not start": "sinfo; squeue --me    show what goes on there",
-        "never start": "sinfo; scontrol show partition    show what may be asked for",
+        Stopped.TIME: f"{setting(time='08:00:00').both()} gives it eight hours",
+        Stopped.MEMORY: f"{setting(cpus=str(2 * cell.resources.cpus)).both()}: most sites give memory by cores",
+        Stopped.REFUSED: "sinfo    shows partitions and their nodes",
+        Stopped.LATE: "sinfo; squeue --me    show what goes on there",
+        Stopped.NEVER: "sinfo; scontrol show partition    show what may be asked for",
     }
-    step = next((step for words, step in steps.items() if words in cell.why), f"less {for_shell(log)}    has its lines")
+    step = steps[cell.stopped] if cell.stopped else f"less {for_shell(log)}    has its lines"
     return HostError(f"no node did it: {cell.why}", next_step=f"{step}; the same command goes on where it stopped")

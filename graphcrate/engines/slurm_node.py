@@ -13,7 +13,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
 from graphcrate.model import codec
 from graphcrate.model.errors import GraphcrateError
-from graphcrate.model.trial import CommandOrder, JobOrder, Returned
+from graphcrate.model.trial import CommandOrder, JobOrder, Returned, Stopped
 
 INTERRUPTED = 130
 
@@ -43,7 +43,7 @@ def main(order: Path, result: Path) -> int:
         if "SIGUSR1" not in came:
             _remove(order)
             return INTERRUPTED
-        returned = Returned(error=TIME_IS_UP)
+        returned = Returned(error=TIME_IS_UP, stopped=Stopped.TIME)
     except Exception as error:  # the process that waits for the job must read it
         traceback.print_exc()
         returned = Returned(error=f"graphcrate on the node broke off: {type(error).__name__}: {error}")

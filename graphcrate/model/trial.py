@@ -67,11 +67,22 @@ class TrialOrder(msgspec.Struct, frozen=True, kw_only=True, tag="suites"):
 JobOrder = TrialOrder | CommandOrder
 
 
+class Stopped(StrEnum):
+    """The cause that kept a job from its end, where it is one of these: each has a remedy of its own."""
+
+    REFUSED = "refused"
+    NEVER = "never"  #: can start
+    LATE = "late"  #: did not start in time
+    TIME = "time"  #: its limit
+    MEMORY = "memory"
+
+
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a job: a report for each suite, a command's exit code, or the error that stopped it."""
 
     suites: tuple[SmokeReport, ...] = ()
     error: str = ""
+    stopped: Stopped | None = None
     exit_code: int = 0
 
 
@@ -99,6 +110,7 @@ class JobCell(msgspec.Struct, frozen=True, kw_only=True):
     state: State = State.NEW
     job: str = ""
     why: str = ""  #: what it waits for, or why it has no report
+    stopped: Stopped | None = None  #: the kind of it
     node: str = ""
     submitted: float = 0.0  #: Unix seconds
     gone: float = 0.0  #: when Slurm first called it ended or unknown while there was no report

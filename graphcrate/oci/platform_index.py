@@ -13,7 +13,7 @@ from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.platform import OS, Platform
 from graphcrate.oci.index import fits_platform
 from ocilayout import spec
-from ocilayout.image import digest_of
+from ocilayout.image import descriptor_of
 from ocilayout.spec import Descriptor, DescriptorPlatform
 
 _ABOUT = "vnd.docker.reference.digest"  #: annotation of buildx's statements: the manifest in the index they are about
@@ -41,8 +41,7 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def descriptor(self) -> Descriptor:
-        document = self.document
-        return Descriptor(media_type=self.media_type, digest=digest_of(document), size=len(document))
+        return descriptor_of(self.media_type, self.document)
 
     @property
     def platforms(self) -> tuple[str, ...]:

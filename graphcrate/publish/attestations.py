@@ -19,7 +19,7 @@ from graphcrate.oci.upload import UploadBlob
 from graphcrate.publish import provenance
 from graphcrate.publish.policy import ImageEvidence
 from ocilayout import spec
-from ocilayout.image import digest_of
+from ocilayout.image import descriptor_of, digest_of
 
 
 def of(candidate: ImageEvidence, digest: str, ctx: Context) -> tuple[Statement, ...]:
@@ -137,5 +137,5 @@ def stored(source: Repository, tag: str) -> Sequence[spec.Descriptor]:
 
 
 def _blob(data: bytes) -> UploadBlob:
-    about = spec.Descriptor(media_type="application/octet-stream", digest=digest_of(data), size=len(data))
+    about = descriptor_of("application/octet-stream", data)
     return UploadBlob(descriptor=about, data=data)

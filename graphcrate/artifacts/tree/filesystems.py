@@ -57,18 +57,17 @@ def read_squashed(form: Form, name: str, files: Sequence[Path], tools: Tools) ->
 
     `files`: lowest first. Raises LayoutError.
     """
-    shown: dict[str, tuple[Entry, _Place | None]] = {}
+    shown: _Shown = {}
     compressions = set()
     with layout_errors():
         for number, file in enumerate(files):
             image = tools.stack.enter_context(Squashfs(file, sif.root_offset(file) if kind_of(file) == "sif" else 0))
             compressions.add(image.compression)
+            upper: _Shown = {}
             for path, held, content in image.entries():
                 entry = Entry(held.kind, held.mode, held.uid, held.gid, held.size, "", held.link)
-                if number:
-                    _cover(shown, path, entry)
-                if not (number and entry.link == _WHITEOUT):
-                    shown[path] = entry, _Place(number, content, image) if content else None
+                upper[path] = entry, _Place(number, content, image) if content else None
+            shown = _over(shown, upper) if number else upper
     entries = {path: entry for path, (entry, _) in shown.items()}
     places = {path: place for path, (_, place) in shown.items() if place is not None}
     # In the order of the files, so that the disk and the blocks that several small files share are read once.
@@ -98,14 +97,17 @@ class _Place(NamedTuple):
         return self.image.chunks(self.content)
 
 
-def _cover(shown: dict[str, tuple[Entry, _Place | None]], path: str, entry: Entry) -> None:
-    """Remove what an entry of an upper image hides: all below a path that is no folder in both."""
-    there = shown.get(path)
-    if there is None or (entry.kind == "folder" and there[0].kind == "folder"):
-        return
-    below = [name for name in shown if name.startswith(f"{path}/")] if there[0].kind == "folder" else []
-    for name in (path, *below):
-        del shown[name]
+_Shown = dict[str, tuple[Entry, _Place | None]]
+
+
+def _over(lower: _Shown, upper: _Shown) -> _Shown:
+    """Return what both show together: nothing of the lower image is seen below what is no folder in the upper one."""
+    hidden = {path for path, (entry, _) in upper.items() if entry.kind != "folder"}
+    for path in lower:  # a folder comes before what is in it
+        if path.rpartition("/")[0] in hidden:
+            hidden.add(path)
+    seen = {path: there for path, there in lower.items() if path not in hidden}
+    return seen | {path: there for path, there in upper.items() if there[0].link != _WHITEOUT}
 
 
 def _walk(root: str) -> Iterator[tuple[str, Entry]]:

@@ -26,6 +26,7 @@ from graphcrate.model.trial import (
     Resources,
     Returned,
     State,
+    Stopped,
     TrialOrder,
     TrialReport,
 )
@@ -118,12 +119,12 @@ def _submit(cell: Cell, scheduler: Scheduler) -> Cell:
     try:
         job = scheduler.submit(cell.order, cell.resources)
     except HostError as error:
-        return _lost(cell, error.what)
+        return _lost(cell, error.what, Stopped.REFUSED)
     return msgspec.structs.replace(cell, state=State.QUEUED, job=job, submitted=settings.now())
 
 
-def _lost(cell: Cell, why: str) -> Cell:
-    return msgspec.structs.replace(cell, state=State.LOST, why=why)
+def _lost(cell: Cell, why: str, stopped: Stopped | None = None) -> Cell:
+    return msgspec.structs.replace(cell, state=State.LOST, why=why, stopped=stopped)
 
 
 def _poll(cell: Cell, view: JobView | None, scheduler: Scheduler, patience: float) -> Cell:
@@ -135,7 +136,7 @@ def _poll(cell: Cell, view: JobView | None, scheduler: Scheduler, patience: floa
     after = step(cell, view, returned, settings.now(), patience)
     if after.state is State.LOST and (node := _left_behind(cell, scheduler, CLEARING if returned else 1)):
         command = slurm_batch.removal(cell.job, node, cell.resources.partition)
-        after = _lost(after, f"{after.why}; its container may be left on {node}: {command}")
+        after = _lost(after, f"{after.why}; its container may be left on {node}: {command}", after.stopped)
     if after.state is State.LOST and view is not None and not view.is_ended:
         scheduler.cancel([cell.job])
     return after
@@ -169,17 +170,19 @@ def step(cell: Cell, view: JobView | None, returned: Returned | None, now: float
             why = (
                 f"job {cell.job} ended as {view.words}: it needs more memory than Slurm gives it (--cpus, or sbatch's)"
             )
-            return msgspec.structs.replace(cell, state=State.FAILED, why=why, node=view.node)
+            failed = _lost(cell, why, Stopped.MEMORY)
+            return msgspec.structs.replace(failed, state=State.FAILED, node=view.node)
         how = f"Slurm no longer knows job {cell.job}" if view is None else f"job {cell.job} ended as {view.words}"
-        return _lost(cell, f"{how} and left no report")
+        is_late = view is not None and view.state == "TIMEOUT"
+        return _lost(cell, f"{how} and left no report", Stopped.TIME if is_late else None)
     cell = msgspec.structs.replace(cell, gone=0.0, node=view.node)
     if not view.is_waiting:
         return msgspec.structs.replace(cell, state=State.RUNNING, why="")
     if HOPELESS.search(view.reason):
-        return _lost(cell, f"job {cell.job} can never start: {view.reason}")
+        return _lost(cell, f"job {cell.job} can never start: {view.reason}", Stopped.NEVER)
     if now - cell.submitted > patience:
         reason = view.reason or "no reason given"
-        return _lost(cell, f"job {cell.job} did not start within {patience / 60:g} min: {reason}")
+        return _lost(cell, f"job {cell.job} did not start within {patience / 60:g} min: {reason}", Stopped.LATE)
     return msgspec.structs.replace(cell, state=State.QUEUED, why=view.reason)
 
 
@@ -187,7 +190,7 @@ def _end(cell: Cell, returned: Returned, view: JobView | None) -> Cell:
     is_command = isinstance(cell.order, CommandOrder)
     if returned.error:
         what = "end its command" if is_command else "run the suites"
-        return _lost(cell, f"job {cell.job} could not {what}: {returned.error}")
+        return _lost(cell, f"job {cell.job} could not {what}: {returned.error}", returned.stopped)
     if is_command:
         state = State.FAILED if returned.exit_code else State.PASSED
         return msgspec.structs.replace(cell, state=state, exit_code=returned.exit_code)

@@ -104,8 +104,7 @@ def opened(data: bytes, kind: str, key: str, trusted: Iterable[keys.PublicKey]) 
         envelope = codec.decode(data, signing.Envelope)
     except (*UNREADABLE, binascii.Error):
         return "it is not a signed statement"
-    payload = signing.authenticated(envelope.payload_type, envelope.payload)
-    if not any(keys.fits(signer, signature.sig, payload) for signer in trusted for signature in envelope.signatures):
+    if not signing.is_signed(envelope, trusted):
         return "no key that you trust has signed it"
     try:
         document = statement.decode(envelope.payload)

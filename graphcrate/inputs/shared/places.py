@@ -26,7 +26,7 @@ from graphcrate.oci import access, credentials, push, reference
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.upload import UploadBlob
 from ocilayout import spec
-from ocilayout.image import digest_of
+from ocilayout.image import descriptor_of
 from patienthttp.errors import ABSENT, redacted
 
 _FILE = "application/octet-stream"
@@ -162,8 +162,8 @@ class RegistryCache(CachePlace):
 
     def write(self, made: CacheEntry, envelope: bytes, sources: Sequence[Path]) -> None:
         """Push the blobs, then the manifest under its tag: it names all of them, so that none is collected."""
-        statement = spec.Descriptor(media_type=ENVELOPE, digest=digest_of(envelope), size=len(envelope))
-        config = spec.Descriptor(media_type=spec.EMPTY, digest=digest_of(spec.EMPTY_BLOB), size=len(spec.EMPTY_BLOB))
+        statement = descriptor_of(ENVELOPE, envelope)
+        config = descriptor_of(spec.EMPTY, spec.EMPTY_BLOB)
         files = [_descriptor(file) for file in made.files]
         manifest = spec.Manifest(schema_version=2, media_type=spec.MANIFEST, config=config, layers=(statement, *files))
         blobs = [UploadBlob(descriptor=blob, path=path) for blob, path in zip(files, sources, strict=True)]

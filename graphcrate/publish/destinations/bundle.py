@@ -18,7 +18,7 @@ from graphcrate.artifacts.formats import docker_archive
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk import trees
-from graphcrate.host.disk.atomic import temporary_folder, writing
+from graphcrate.host.disk.atomic import temporary_folder
 from graphcrate.host.disk.cache import require_room
 from graphcrate.model.errors import HostError, NetworkError, UsageError
 from graphcrate.model.platform import Platform
@@ -47,7 +47,10 @@ def require_program(ctx: Context) -> None:
 
 
 def write(target: Path, image: ImageEvidence, sif: Path, ctx: Context) -> None:
-    """Write the archive. Raises NetworkError for packages that are not fetched, LayoutError, DiskFullError."""
+    """Write the archive; an error may leave a part of it.
+
+    Raises NetworkError for packages that are not fetched, LayoutError, DiskFullError.
+    """
     require_room(target.absolute().parent, image.layout.size + sif.stat().st_size, target)
     with temporary_folder("graphcrate-wheels-") as wheels:
         _fetch(ctx, image.layout.platform, wheels)
@@ -59,13 +62,14 @@ def write(target: Path, image: ImageEvidence, sif: Path, ctx: Context) -> None:
         size = image.layout.size + sum(path.stat().st_size for path in files.values())
         created = created_of(image.layout)
         with (
-            writing(target) as part,
-            part.open("xb", buffering=_CHUNK) as stream,
-            ctx.progress.task(f"writing {target.name}", size) as task,
+            target.open("xb", buffering=_CHUNK) as stream,
+            ctx.progress.task("writing the bundle", size) as task,
         ):
             for name, path in files.items():
                 task.advance(_file(stream, f"{FOLDER}/{name}", path, created))
             docker_archive.write_oci(stream, image.layout, created, task.advance, f"{FOLDER}/{_place(image)}/oci/")
+            stream.flush()
+            os.fsync(stream.fileno())
 
 
 def for_python(requirements: str, python: str, machine: str) -> Iterator[str]:

@@ -61,7 +61,7 @@ def publish(
     Raises UsageError for a name that is taken, DiskFullError,
     HostError; then what was there is there still.
     """
-    folder, size = target.parent, source.stat().st_size
+    folder = target.parent
     beside = {target.with_name(f"{target.name}.sha256"): f"{sha256}  {target.name}\n".encode()}
     beside[target.with_name(f"{target.name}{SIGNATURE}")] = signature
     with os_errors.explaining(folder):
@@ -70,9 +70,7 @@ def publish(
         if not _same(source, target):
             if os.path.lexists(target) and not replace:
                 raise _taken(target)
-            require_room(folder, size, target)
-            with _part(target) as part, progress.task(f"copying to {folder}", size) as task:
-                _copy(source, part, 0o777 if target.suffix == ".sif" else 0o666, task.advance)
+            with _beside(source, target, progress) as part:
                 there = _identity(part)
                 if replace:
                     for path in beside:
@@ -144,6 +142,19 @@ def _part(target: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def _beside(source: Path, target: Path, progress: Progress) -> Iterator[Path]:
+    """A copy of a file beside `target`; the file itself where it was made there."""
+    if source.parent == target.parent:
+        yield source
+        return
+    folder, size = target.parent, source.stat().st_size
+    require_room(folder, size, target)
+    with _part(target) as part, progress.task(f"copying to {folder}", size) as task:
+        _copy(source, part, 0o777 if target.suffix == ".sif" else 0o666, task.advance)
+        yield part
+
+
 def _copy(source: Path, target: Path, mode: int, advance: Callable[[int], None]) -> None:
     """Copy a file to the disk, its mode less the umask."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -174,19 +185,19 @@ def _link(latest: Path, target: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _made(image: ImageEvidence, request: PublishRequest, form: FileForm, ctx: Context) -> Iterator[tuple[Path, str]]:
-    """Make a file and its hash. A bundle is here while it is copied, the others stay beside the image."""
+def _made(
+    image: ImageEvidence, request: PublishRequest, form: FileForm, target: Path, latest: Path | None, ctx: Context
+) -> Iterator[tuple[Path, str]]:
+    """Make a file and its hash: a bundle in its folder, under a temporary name; the others stay beside the image."""
     if form != "bundle":
         made = converted(image, request, form, ctx)
         yield Path(made.path), made.sha256
         return
     sif = converted(image, request, "sif", ctx)
-    path = image.layout.path.parent / f"{image.report.name}{bundle.SUFFIX}"
-    try:
+    with os_errors.explaining(target.parent), _part(target) as path:
+        _prepare(target.parent, latest)
         bundle.write(path, image, Path(sif.path), ctx)
         yield path, sha256_of(path)
-    finally:
-        path.unlink(missing_ok=True)
 
 
 def _base(request: PublishRequest, ctx: Context) -> ImageEvidence:
@@ -243,7 +254,7 @@ class SharedFolder(Destination):
             suffix = target.name.removeprefix(f"{report.name}-{report.tag}")
             name = f"{report.name}{image.layout.platform.suffix}{suffix}"  # a file is for one platform
             latest = None if form == "delta" else self.path / name  # the newest delta is another user's
-            with _made(image, request, form, ctx) as (source, sha256):
+            with _made(image, request, form, target, latest, ctx) as (source, sha256):
                 signature = keys.sign_file(key, sha256) if key else b""
                 linked = publish(
                     *(source, sha256, target, latest),

@@ -24,7 +24,7 @@ from graphcrate.publish.destinations.parse import oras_location
 from graphcrate.publish.destinations.registry import Registry, Sent
 from graphcrate.publish.policy import ImageEvidence, PublishRequest
 from ocilayout import spec
-from ocilayout.image import digest_of
+from ocilayout.image import descriptor_of
 
 CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -50,7 +50,7 @@ def push_sif(
         size=sif.stat().st_size,
         annotations={"org.opencontainers.image.title": f"{name}_{reference.tag}.sif"},
     )
-    config = spec.Descriptor(media_type=CONFIG, digest=digest_of(spec.EMPTY_BLOB), size=len(spec.EMPTY_BLOB))
+    config = descriptor_of(CONFIG, spec.EMPTY_BLOB)
     # without `artifactType`: registries from before 2024 refuse what they do not know, and the config says it
     manifest: dict[str, object] = {"schemaVersion": 2, "mediaType": spec.MANIFEST, "config": config, "layers": [layer]}
     document = msgspec.json.encode({**manifest, **({"annotations": annotations} if annotations else {})})

@@ -18,7 +18,7 @@ import typer
 from graphcrate.artifacts import locate
 from graphcrate.assembly import pipeline
 from graphcrate.cli import exit as cli_exit
-from graphcrate.cli import main, options, tables
+from graphcrate.cli import main, node, options, tables
 from graphcrate.compat.variants import catalog
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
@@ -189,6 +189,21 @@ def test_interrupted_or_failing_command_has_its_exit_code(call, monkeypatch, err
     assert (ended, out) == (code, "")
     assert said in err
     assert (code > 100) == ("next:  " not in err)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("pyg --on slurm --cuda 11.8", "pyg --cuda 11.8"),
+        ("--on=slurm pyg --partition=a --time 3 -q", "pyg -q"),
+        ("pyg --on slurm --with a --with b --plan", "pyg --with a --with b --plan"),
+    ],
+)
+def test_node_gets_the_words_without_those_of_its_job(call, monkeypatch, words, kept):
+    asked = []
+    monkeypatch.setattr(node.NodeCommand, "carry_out", lambda *given: asked.append(given[2]))
+    call("image", *words.split())
+    assert asked == [("image", *kept.split())]
 
 
 @pytest.mark.parametrize("error", [OSError("no number"), OSError(errno.EBADF, "Bad file descriptor")])

@@ -19,7 +19,7 @@ from graphcrate.engines.trials import matrix
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.report import Artifact
-from graphcrate.model.trial import CommandOrder, JobCell, Resources, Returned, State, TrialOrder
+from graphcrate.model.trial import CommandOrder, JobCell, Resources, Returned, State, Stopped, TrialOrder
 from graphcrate.render import slurm_batch
 from tests.made import refused
 
@@ -300,19 +300,6 @@ def test_node_program_runs_a_command_with_its_stdout_in_a_file(tmp_path, monkeyp
     assert json.loads((tmp_path / "12.json").read_text())["exit_code"] == 9
 
 
-@pytest.mark.parametrize(
-    ("typed", "kept"),
-    [
-        ("pyg --on slurm --cuda 11.8", "pyg --cuda 11.8"),
-        ("--on=slurm pyg --partition=a --time 3 -q", "pyg -q"),
-        ("pyg --only slurm", "pyg --only slurm"),
-        ("pyg --on", "pyg"),
-    ],
-)
-def test_node_gets_the_words_without_those_of_its_job(typed, kept):
-    assert on_node.words_for_node(typed.split(), ["--on", "--partition", "--time"]) == tuple(kept.split())
-
-
 def of_command(**changes):
     return JobCell(order=COMMAND, resources=Resources(cpus=8), state=State.QUEUED, job="12", **changes)
 
@@ -322,7 +309,12 @@ def of_command(**changes):
     [
         (JobView("COMPLETED", "n1"), Returned(), State.PASSED, ""),
         (JobView("COMPLETED", "n1"), Returned(exit_code=9), State.FAILED, ""),
-        (JobView("TIMEOUT", "n1"), Returned(error=slurm_node.TIME_IS_UP), State.LOST, "TIME=08:00:00"),
+        (
+            JobView("TIMEOUT", "n1"),
+            Returned(error=slurm_node.TIME_IS_UP, stopped=Stopped.TIME),
+            State.LOST,
+            "TIME=08:00:00",
+        ),
         (JobView("TIMEOUT", "n1"), None, State.LOST, "TIME=08:00:00"),
         (JobView("OUT_OF_MEMORY", "n1"), None, State.FAILED, "CPUS=16"),
         (JobView("NODE_FAIL", "n1", "NodeDown"), None, State.LOST, "less /l/12.out"),

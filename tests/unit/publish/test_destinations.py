@@ -223,6 +223,16 @@ def test_shared_folder_gets_file_checksum_and_link_once(put, folder):
     assert holds(folder, {"2.3-cu118": ONE, "new": TWO}, "2.3-cu118")
 
 
+def test_file_that_was_made_in_the_shared_folder_is_not_copied(folder, progress):
+    (made := folder / ".made").parent.mkdir(parents=True)
+    made.write_bytes(ONE)
+    inode, sha256 = made.stat().st_ino, tars.sha256(ONE)[7:]
+    destination.publish(made, sha256, folder / "pyg-1.sif", folder / "pyg.sif", progress=progress)
+    made.unlink(missing_ok=True)
+    assert holds(folder, {"1": ONE}, "1")
+    assert (folder / "pyg-1.sif").stat().st_ino == inode
+
+
 @pytest.mark.parametrize(
     ("umask", "sif", "sqsh", "notes"), [(0o022, 0o755, 0o644, 0), (0o027, 0o750, 0o640, 0), (0o077, 0o700, 0o600, 2)]
 )

@@ -58,7 +58,7 @@ def documents(
     manifest = spec.Manifest(
         schema_version=2,
         media_type=spec.MANIFEST,
-        config=spec.Descriptor(media_type=spec.CONFIG, digest=digest_of(encoded), size=len(encoded)),
+        config=descriptor_of(spec.CONFIG, encoded),
         layers=tuple(
             spec.Descriptor(media_type=layer.media_type, digest=layer.digest, size=layer.size) for layer in layers
         ),
@@ -69,6 +69,11 @@ def documents(
 def digest_of(data: bytes) -> str:
     """`sha256:<hex>` of these bytes."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def descriptor_of(media_type: str, data: bytes, annotations: dict[str, str] | None = None) -> spec.Descriptor:
+    """Describe these bytes."""
+    return spec.Descriptor(media_type=media_type, digest=digest_of(data), size=len(data), annotations=annotations or {})
 
 
 def rfc3339(seconds: int) -> str:
