@@ -1,9 +1,9 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" TRUST_PATHS=yes REQUIREMENTS=file RECIPE=mine.toml FROM=Dockerfile ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL CACHE=registry|folder|URL CACHE_TRUST=cosign.pub CACHE_KEY=cosign.key CACHE_CHECK=20 FLAVOUR=devel|jupyter SLIM=yes|all PACK=gzip|zstd|5.14 LOCKED=yes WITHOUT_SECURITY=yes PLAN=yes KEEP_GOING=yes QUIET=yes VERBOSE=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd OVER=pyg.sif TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes ON=slurm PARTITION=cpu TIME=08:00:00 ACCOUNT=team CPUS=32 JOBS=8 SUITE=scatter,pyg UPSTREAM=folder ALL=yes
+# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" TRUST_PATHS=yes REQUIREMENTS=file RECIPE=mine.toml FROM=Dockerfile ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL CACHE=registry|folder|URL CACHE_TRUST=cosign.pub CACHE_KEY=cosign.key CACHE_CHECK=20 FLAVOUR=devel|jupyter SLIM=yes|all PACK=gzip|zstd|5.14 LOCKED=yes WALLED=yes WITHOUT_SECURITY=yes PLAN=yes KEEP_GOING=yes QUIET=yes VERBOSE=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd OVER=pyg.sif TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes ON=slurm PARTITION=cpu TIME=08:00:00 ACCOUNT=team CPUS=32 JOBS=8 LISTEN=127.0.0.1:8080 SUITE=scatter,pyg UPSTREAM=folder ALL=yes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help image images packages sources sif publish render generate lock update list test test-unit test-engines test-all test-upstream faults fuzz mutations lint bench clean
+.PHONY: help image images packages sources sif publish render generate lock update list serve test test-unit test-engines test-all test-upstream faults fuzz mutations lint bench clean
 
 STACK ?= pyg
 # A setting that is misspelt would be left out in silence. What programs read from the environment may be given here too.
@@ -60,7 +60,8 @@ plan = $(if $(filter-out no,$(PLAN)),--plan)
 quiet = $(if $(filter-out no,$(QUIET)),--quiet)
 unfixed = $(if $(filter-out no,$(WITHOUT_SECURITY)),--without-security)
 verbose = $(if $(filter-out no,$(VERBOSE)),--verbose)
-building = $(locked) $(unfixed) $(if $(filter-out no,$(KEEP_GOING)),--keep-going) $(quiet) $(verbose)
+walled = $(if $(filter-out no,$(WALLED)),--walled)
+building = $(locked) $(walled) $(unfixed) $(if $(filter-out no,$(KEEP_GOING)),--keep-going) $(quiet) $(verbose)
 # Of the command line alone: an environment may have a TIME or a PARTITION.
 typed = $(if $(filter command,$(origin $(2))),$(call option,$(1),$($(2))))
 node = $(call typed,on,ON) $(call typed,partition,PARTITION) $(call typed,time,TIME) $(call typed,account,ACCOUNT) $(call typed,cpus,CPUS)
@@ -109,6 +110,9 @@ update: .venv/ready-run ## take new releases of torch and PyG: measure, lock, re
 
 list: .venv/ready-run ## show recipes and their variants
 	@$(graphcrate) list
+
+serve: .venv/ready-serve ## open the page that plans and builds images for a site: make serve LISTEN=127.0.0.1:8080
+	@$(graphcrate) serve $(call typed,listen,LISTEN)
 
 # A file's tests stay on one worker and share its fixtures; files begin in their order, those with images first.
 pytest = $(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -164,6 +168,9 @@ doctor.py: .venv/ready-run $(wildcard doctor/*) # one file to copy to a node
 
 .venv/ready-run: requirements.txt $(wildcard packages/*/pyproject.toml) $(python)
 	@tools/prepare run
+
+.venv/ready-serve: requirements-serve.txt $(wildcard packages/*/pyproject.toml) $(python)
+	@tools/prepare serve
 
 .venv/ready-dev: requirements-dev.txt $(wildcard packages/*/pyproject.toml) $(python)
 	@tools/prepare dev

@@ -1,6 +1,6 @@
 """Makes the project's own environment: `.venv` with pinned, hashed requirements and the libraries of packages/.
 
-Words on the command line: `run` (what graphcrate needs), `dev` (that, linters and tests).
+Words on the command line: `run` (what graphcrate needs), `serve` (a web server too), `dev` (both, linters, tests).
 Each leaves a stamp in `.venv`, so that a second `make` does not start this program. All messages go to stderr.
 Only the standard library: this runs before anything is installed. Exit codes: docs/settings.md.
 """
@@ -27,7 +27,16 @@ WHEELS = ROOT / "tools" / "wheels"
 UNFINISHED = VENV / "unfinished"  #: exists while requirements are being installed
 #: in `.venv`: where the libraries of packages/ are, relative to itself, so that worktrees that share it find their own
 PACKAGES = "graphcrate-packages.pth"
-REQUIREMENTS = {"run": ROOT / "requirements.txt", "dev": ROOT / "requirements-dev.txt"}
+REQUIREMENTS = {
+    "run": ROOT / "requirements.txt",
+    "serve": ROOT / "requirements-serve.txt",
+    "dev": ROOT / "requirements-dev.txt",
+}
+HOLDS = {
+    "run": (),
+    "serve": ("run",),
+    "dev": ("run", "serve"),
+}  #: kinds whose requirements others have at the same versions
 EXACTLY = ("--quiet", "--no-deps", "--require-hashes", "--requirement")
 #: pip's settings about where files come from, and uv's variables for them
 UV_VARIABLES = {
@@ -65,8 +74,8 @@ class StopError(Exception):
 
 
 def main(words: Sequence[str]) -> int:
-    if unknown := [word for word in words if word not in ("run", "dev")]:
-        say(f"unknown word {unknown[0]!r}; there are run, dev")
+    if unknown := [word for word in words if word not in REQUIREMENTS]:
+        say(f"unknown word {unknown[0]!r}; there are {', '.join(REQUIREMENTS)}")
         return 2
     # Set by environment modules on clusters: pip would take what lies there for installed.
     for variable in ("PYTHONPATH", "PYTHONHOME"):
@@ -135,7 +144,7 @@ def prepare_venv(kind: str) -> None:
             UNFINISHED.unlink(missing_ok=True)  # pip puts back what it could not replace
         raise
     add_packages()
-    for ready in (kind, "run"):  # `dev` holds what `run` needs at the same versions
+    for ready in (kind, *HOLDS[kind]):
         (VENV / f"ready-{ready}").write_text(checksum(ready))
 
 

@@ -30,7 +30,7 @@ GROUPS = {
     "Build": ("init", "add", "remove", "image", "adopt", "matrix", "list", "explain", "lock", "render", "schema"),
     "Use": ("run", "convert", "job", "test"),
     "Look at": ("check", "inspect", "report", "why", "diff", "audit"),
-    "Share": ("publish", "verify", "keys"),
+    "Share": ("serve", "publish", "verify", "keys"),
     "Help": ("doctor", "cache", "images"),
 }
 

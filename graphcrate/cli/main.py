@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import adopt, cache, check, node, options, project, publish, run, test
+from graphcrate.cli import adopt, cache, check, node, options, project, publish, run, serve, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
 from graphcrate.host import defects, streams
@@ -95,6 +95,10 @@ Slim = Annotated[
 Locked = Annotated[
     bool, typer.Option("--locked", help="Build from committed locks alone; where a file of one is nowhere, refuse.")
 ]
+Walled = Annotated[
+    bool,
+    typer.Option("--walled", help="For others: take names of packages alone, no paths, repositories or indexes."),
+]
 WithoutSecurity = Annotated[
     bool,
     typer.Option(
@@ -143,6 +147,7 @@ def image(
     build_apt: BuildApt = None,
     build_env: BuildEnv = None,
     trust_paths: options.TrustPaths = False,
+    walled: Walled = False,
     gpu: options.Gpus = None,
     driver: options.Driver = "",
     target: options.Target = "",
@@ -179,19 +184,18 @@ def image(
 
     target = target or ("" if gpu or driver else config().target)
     machine = MachineRequest(target=target, gpu=gpu_list(gpu), driver=driver)
-    of_lock = SourceOptions(extensions=extensions, locked=locked, without_security=without_security)
+    of_lock = SourceOptions(extensions=extensions, locked=locked, without_security=without_security, walled=walled)
     places: dict[str, Any] = {"channel": channel, "mirror": mirror, "wheels": wheels, "toolkit": toolkit}
     places |= {"pyg_lib": pyg_lib, "devel": flavour == "devel"}
     sources = msgspec.structs.replace(of_lock, **places, **_shared(shared, cache_trust, cache_key, cache_check))
     typed: dict[str, Any] = {"packages": with_ or (), "requirements": requirements or (), "apt": apt or ()}
-    typed |= {"build_apt": build_apt or (), "build_env": build_env or (), "flavour": flavour}
-    typed |= {"platform": platform, "trust_paths": trust_paths}
-    request = build_request("image", name, cuda, machine=machine, sources=sources, **typed)
+    typed |= {"build_apt": build_apt or (), "build_env": build_env or (), "flavour": flavour, "platform": platform}
+    typed |= {"trust_paths": trust_paths, "machine": machine, "sources": sources}
+    request = build_request("image", name, cuda, **typed)
     made = {"engine": engine, "output": output, "packs": _packs(pack, engine), "slim": slim}
     made |= {"suites": SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)}
-    _build(
-        msgspec.structs.replace(request, **made), as_json, plan_only=plan, shown={"quiet": quiet, "verbose": verbose}
-    )
+    shown = {"quiet": quiet, "verbose": verbose}
+    _build(msgspec.structs.replace(request, **made), as_json, plan_only=plan, shown=shown)
 
 
 def _shared(places: list[str] | None, trust: list[Path] | None, key: Path | None, share: str) -> dict[str, Any]:
@@ -225,7 +229,10 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, shown: di
     if plan_only:
         lines_of_plan, value = pipeline.plan_image(request, ctx)
         width = streams.console().width if sys.stdout.isatty() else 0
-        write(value, "".join(f"{line}\n" for line in folded(lines_of_plan, width)), as_json=as_json)
+        text = "".join(f"{line}\n" for line in folded(lines_of_plan, width))
+        write(value, text, as_json=as_json)
+        if as_json and not ctx.quiet:
+            sys.stderr.write(text)
         return
     report = pipeline.build_image(request, ctx)
     write(report, f"{report.reference}\n", as_json=as_json)
@@ -494,6 +501,7 @@ app.command()(project.remove)
 app.command()(cache.cache)
 app.command()(cache.images)
 app.command()(check.explain)
+app.command()(serve.serve)
 app.command()(publish.publish)
 app.command()(publish.verify)
 app.command()(publish.keys)

@@ -13,6 +13,7 @@ from graphcrate.compat.requirements import mpi, own
 from graphcrate.compat.variants.request import BuildRequest, SourceOptions, Verb
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host.sandbox.emulation import this_machine
+from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import DEFAULT
 
 
@@ -37,10 +38,12 @@ def build_request(
     What the command line adds comes beside what the file does. The mirror is the configured one where none is named.
     Raises RecipeError and UsageError for the file, and for what file and command line refer to.
     """
-    typed = own.given(packages, requirements, apt, flavour, build_apt, build_env)
+    sources = sources or SourceOptions()
+    if sources.walled and trust_paths:
+        raise UsageError("--walled and --trust-paths contradict each other", next_step="leave one of them out")
+    typed = own.given(packages, requirements, apt, flavour, build_apt, build_env, walled=sources.walled)
     stack = own.find_stack(name, cuda, trusts_paths=trust_paths)
     machine = machine or MachineRequest()
-    sources = sources or SourceOptions()
     return BuildRequest(
         name=stack.name,
         cuda=stack.cuda,

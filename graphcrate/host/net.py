@@ -1,13 +1,14 @@
 """HTTP as graphcrate uses it: `patienthttp`, whose failures are errors of ours here, with the settings to type."""
 
 import contextlib
+import socket
 from collections.abc import Iterator
 from typing import Self
 
 import patienthttp.client
 from graphcrate.host.disk.os_errors import MachineError
 from graphcrate.model.command import setting
-from graphcrate.model.errors import IntegrityError, NetworkError
+from graphcrate.model.errors import HostError, IntegrityError, NetworkError
 from patienthttp import errors
 from patienthttp.errors import BundleError, DifferentFileError, FetchFailure, NoAnswer
 
@@ -65,3 +66,14 @@ class Client(patienthttp.client.Client):
     send = _translated()(patienthttp.client.Client.send)
     download = _translated()(patienthttp.client.Client.download)
     state = _translated()(patienthttp.client.Client.state)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address; port 0: any that is free. Raises HostError."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        raise HostError(
+            f"{host}:{port} is not an address to listen at: {getattr(error, 'strerror', '') or error}",
+            next_step=f"--listen {host}:0    (any port that is free)",
+        ) from error

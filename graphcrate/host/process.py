@@ -5,6 +5,7 @@ Each child leads a process group of its own, so that an interrupt or an error he
 
 import codecs
 import contextlib
+import fcntl
 import io
 import math
 import os
@@ -109,6 +110,72 @@ def output(
     if process.returncode:
         raise failure(argv, process.returncode, stderr.decode("utf-8", "replace").splitlines())
     return stdout.decode("utf-8", "replace")
+
+
+class Background:
+    """A program in a folder of its own, which goes on where the one that started it ends: of `start` and `adopt`.
+
+    It holds a lock on its file `lock`, so that a later process knows whether it still runs.
+    """
+
+    def __init__(self, folder: Path, number: int, process: subprocess.Popen[bytes] | None = None) -> None:
+        self._folder, self._number, self._process = folder, number, process
+
+    def poll(self) -> int | None:
+        """Return its exit code, -1 where another process started it; None while it runs."""
+        if self._process is not None:
+            return self._process.poll()
+        return None if _is_locked(self._folder) else -1
+
+    def end(self, *, insist: bool = False) -> None:
+        """Ask it and all that it started to end; `insist`: end them."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._number, signal.SIGKILL if insist else signal.SIGTERM)
+
+
+def start(argv: Argv, folder: Path, result: str, environment: Mapping[str, str]) -> Background:
+    """Start a program in a folder, its stdout in the file `result` there and its stderr behind what `log` has.
+
+    Raises HostError when it is missing.
+    """
+    program = find(argv[0])
+    if program is None:
+        raise missing(argv[0])
+    with (folder / "lock").open("wb") as lock, (folder / result).open("wb") as out, (folder / "log").open("ab") as log:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        process = subprocess.Popen(
+            [program, *argv[1:]],
+            env=dict(environment),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=(lock.fileno(),),
+        )
+        lock.write(b"%d" % process.pid)
+    return Background(folder, process.pid, process)
+
+
+def adopt(folder: Path) -> Background | None:
+    """Return the program that an earlier process started in a folder; None where it has ended."""
+    with contextlib.suppress(OSError, ValueError):
+        if _is_locked(folder):
+            return Background(folder, int((folder / "lock").read_bytes()))
+    return None
+
+
+def _is_locked(folder: Path) -> bool:
+    """Return whether a program holds the lock of its folder."""
+    try:
+        with (folder / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
 
 
 def end_all() -> None:

@@ -48,6 +48,7 @@ ROWS = (
     BuildOption("build-apt", "typed_additions.build_apt", ("image",), _BUILT),
     BuildOption("build-env", "typed_additions.build_environment", ("image",), _BUILT),
     BuildOption("trust-paths", "trust_paths", ("image", "lock", "publish", "render"), _BUILT),
+    BuildOption("walled", "sources.walled", ("image",), _BUILT),
     BuildOption("locked", "sources.locked", ("image",), _BUILT),
     BuildOption("without-security", "sources.without_security", ("image", "lock"), _BUILT),
     BuildOption("output", "output", ("image", "publish")),

@@ -160,15 +160,23 @@ def given(
     flavour: str = "",
     build_apt: Sequence[str] = (),
     build_env: Sequence[str] = (),
+    *,
+    walled: bool = False,
 ) -> Additions:
     """Read additions from the command line: each of `packages` one or several, separated by spaces.
 
+    `walled`: they are a stranger's; only names are taken, and no file outside of this folder is read.
     Raises UsageError.
     """
-    additions = _named([word for text in packages for word in _words(text)], Path.cwd(), "--with")
+    within = Within(Path.cwd().resolve()) if walled else None
+    additions = _named([word for text in packages for word in _words(text)], Path.cwd(), "--with", within)
     words = additions
     for path in requirements:
-        additions = merge_additions(additions, _over(words, read_requirements(path), str(path), alone=True))
+        if within:
+            within.check(path, f"{path} is not")
+        additions = merge_additions(additions, _over(words, read_requirements(path, within), str(path), alone=True))
+    if walled:
+        _refuse_addresses(additions)
     return msgspec.structs.replace(
         additions,
         apt=_debian(apt, setting(apt="git graphviz")),
@@ -176,6 +184,19 @@ def given(
         build_environment=build_environment.read(build_env),
         flavour=flavour if flavour in FLAVOURS else "",
     )
+
+
+def _refuse_addresses(additions: Additions) -> None:
+    """Raise UsageError for a path, a repository or an index: it would choose the servers that this machine asks."""
+    packages = (repr(package[:200]) for package in (*additions.packages, *additions.constraints) if is_local(package))
+    indexes = (f"{channel.where}: an index or a folder of packages" for channel in additions.channels)
+    if strange := next(iter((*packages, *indexes)), ""):  # an index's address may have a password
+        raise UsageError(
+            f"{printable(strange)} is not taken: only names of packages are",
+            cause=f"It was asked for with {setting(walled=True).both()}, which takes neither files, repositories nor "
+            "indexes.",
+            next_step="give the package's name and version: 'dgl==2.1'",
+        )
 
 
 def _debian(texts: Sequence[str], usual: Setting) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def own_sources(self) -> SourceOptions:
         """Those of an image with additions."""
-        walled = self.recipe is not None and not self.trust_paths
+        walled = self.sources.walled or (self.recipe is not None and not self.trust_paths)
         return msgspec.structs.replace(self.sources, further=self.additions.channels, walled=walled)
 
     @property

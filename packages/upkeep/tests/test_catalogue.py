@@ -22,6 +22,8 @@ from tests.unit import small_layouts
 from tests.unit.pages.test_pages import SUITE, written
 from upkeep.catalogue import pages
 
+PACKAGE = "upkeep.catalogue"  #: whose words those of the map are beside
+
 
 @pytest.fixture
 def site(context, tmp_path):
@@ -78,8 +80,8 @@ def test_catalogue_says_of_which_day_a_lock_is(site):
 @pytest.mark.usefixtures("site")
 def test_catalogue_in_german_needs_words_only(context, tmp_path, monkeypatch):
     """Nothing else has to change for German."""
-    german = {word: {**texts, "de": f"de-{word}"} for word, texts in pages.page_words().items()}
-    monkeypatch.setattr(pages, "page_words", lambda: german)
+    german = {word: {**texts, "de": f"de-{word}"} for word, texts in pages.page_words(PACKAGE).items()}
+    monkeypatch.setattr(pages, "page_words", lambda _: german)
     pages.write(context, tmp_path / "dist", tmp_path / "site")
     text = (tmp_path / "site" / "pyg-cu118.de.html").read_text(encoding="utf-8")
     assert ('<html lang="de">' in text, ">de-gpus</h2>" in text) == (True, True)
@@ -151,7 +153,7 @@ def test_variant_page_takes_gpus_of_the_audit_and_no_tag_with_additions(site, co
 
 
 def test_catalogue_describes_all_recipes_in_chinese_and_cpu_variants_without_gpu(site):
-    assert all({*texts} == {"en", "zh"} for texts in pages.page_words().values())
+    assert all({*texts} == {"en", "zh"} for texts in pages.page_words(PACKAGE).values())
     described = {stack.name: stack.translated["zh"] for stack in map(recipes.load, (ROOT / "recipes").glob("*.toml"))}
     assert described["pyg"] in (site / "pyg-cu118.zh.html").read_text(encoding="utf-8")
     text = (site / "pyg-cpu.html").read_text()

@@ -66,7 +66,7 @@ def test_modules_and_classes_have_no_vague_names():
 #: rooms in which each value has the name of what it is: a package, a path, a finding
 ROOMS = (
     *("host", "inputs", "checks", "engines", "render", "smoke", "resolve", "artifacts"),
-    *("publish", "pages", "model", "cli", "assembly", "compat", "oci", "update"),
+    *("publish", "pages", "model", "cli", "assembly", "compat", "oci", "serve", "update"),
 )
 PLAINLY_NAMED = rf"graphcrate/({'|'.join(ROOMS)})/|packages/\w+/src/"
 #: names that fit any value

@@ -10,7 +10,7 @@ PACKAGE = ROOT / "graphcrate"
 
 #: from the highest floor to the lowest; two rooms on one floor do not know of each other
 FLOORS = (
-    {"cli"}, {"update"}, {"assembly", "publish"}, {"resolve", "engines", "pages"},
+    {"cli"}, {"update"}, {"assembly", "publish", "serve"}, {"resolve", "engines", "pages"},
     {"inputs", "checks", "smoke", "render"}, {"artifacts", "attest"}, {"oci", "compat"}, {"host"}, {"model"},
 )  # fmt: skip
 ROOMS = {room: floor for floor, rooms in enumerate(reversed(FLOORS), 1) for room in rooms}
@@ -33,6 +33,7 @@ PURE = {
     *("model", "compat", "checks.audit", "checks.contracts", "checks.wording"),
     *("artifacts.formats.runtime_files", "artifacts.tree.compare", "render"),
     *("pages.charts", "pages.html", "pages.timeline"),
+    *("serve.openapi", "serve.questions"),
     *(
         "oci.image",
         "oci.index",

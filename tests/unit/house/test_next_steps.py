@@ -216,6 +216,7 @@ EXEMPT = {
     # a note in a lock, whose bytes are the same everywhere
     "assembly/extensions.py": {", which the driver translates when it first loads them (TOOLKIT=image may be newer)"},
     "model/command.py": {"./build.py"},
+    "cli/serve.py": {"make serve"},  # which installs what the command lacks
     "resolve/stack/extensions.py": {  # why a lock has no such package, in the lock
         "left out on request (EXTENSIONS=none)",
         "sources are not asked for (EXTENSIONS=wheels)",

@@ -2,8 +2,6 @@
 
 import datetime
 import functools
-import importlib.resources
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ from graphcrate.compat.facts import facts
 from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.proofs import Word, standings
 from graphcrate.compat.variants import catalog
-from graphcrate.compat.variants.support import MARKS, Mark, Support, SupportCell, support
+from graphcrate.compat.variants.support import Support, SupportCell, support
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
 from graphcrate.model.lock import Lock
@@ -23,12 +21,10 @@ from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport
 from graphcrate.model.runtime import RUNTIMES
-from graphcrate.pages.html import render_page
+from graphcrate.pages.html import page_words, render_page
 from graphcrate.pages.report import NAME, run_tabs
 
 _PACKAGE = "upkeep.catalogue"  #: has the templates; what they extend is in graphcrate.pages
-#: a mark's class in the style sheet
-_CLASSES: dict[Mark, str] = {"native": "yes", "jit": "limits", "built": "built", "unknown": "no", "rejected": "no"}
 
 
 class Measured(NamedTuple):
@@ -116,13 +112,6 @@ class Item:
         return " ".join([stack, f"python {self.variant.python} driver {self.driver}", models, runs, *packages]).lower()
 
 
-@functools.cache
-def page_words() -> Mapping[str, Mapping[str, str]]:
-    """Word → its text by language. The word "language" has all languages, each with its own name."""
-    file = importlib.resources.files(_PACKAGE) / "templates" / "words.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
 def write(ctx: Context, output: Path, site: Path) -> None:
     """Write the pages of all variants in all languages below `site`. `output`: the folder of builds."""
     recipes = catalog.all_recipes(ctx)
@@ -133,11 +122,11 @@ def write(ctx: Context, output: Path, site: Path) -> None:
         if (folder / NAME).is_file():
             pages[site / "reports" / f"{report.name}-{report.tag}.html"] = (folder / NAME).read_bytes()
     there = {path.stem for path in (*pages, *(site / "reports").glob("*.html"))}
-    languages = page_words()["language"]
+    languages = page_words(_PACKAGE)["language"]
     for language in languages:
-        spoken = {word: texts[language] for word, texts in page_words().items() if language in texts}
+        spoken = {word: texts[language] for word, texts in page_words(_PACKAGE).items() if language in texts}
         values: dict[str, object] = {"t": spoken, "language": language, "items": items, "maps": maps, "there": there}
-        values |= {"marks": MARKS, "classes": _CLASSES, "languages": languages, "file_name": file_name}
+        values |= {"languages": languages, "file_name": file_name, "link": functools.partial(_link, language)}
         values["run_tabs"] = run_tabs
         pages[site / file_name("index", language)] = render_page("catalog.html", values, _PACKAGE).encode()
         for item in items:
@@ -146,6 +135,11 @@ def write(ctx: Context, output: Path, site: Path) -> None:
             pages[site / file_name(item.name, language)] = text.encode()
     for path, data in pages.items():
         write_file(path, data)
+
+
+def _link(language: str, recipe: str, cuda: str, model: str) -> str:
+    """The page of a cell of the map: of the variant, for any model."""
+    return file_name(f"{recipe}-{cuda_label(cuda)}", language)
 
 
 def file_name(name: str, language: str) -> str:

@@ -1,0 +1,239 @@
+"""Plans and builds of a site as folders: what was asked, a log, results. They outlive the server.
+
+    p0123…/  job.json          the question, who asked, the state; replaced as a whole
+             requirements.txt  the file of the question, by its own name
+             lock              held by the child process for as long as it runs; its number
+             log               its stderr, as on a terminal
+             result            its stdout: the plan, the report
+
+A folder's name is the hash of what was asked (a plan), or of what is to be built (its build key): equal ones are one.
+"""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from graphcrate.host import settings
+from graphcrate.host.disk import documents
+from graphcrate.host.disk.atomic import make_folder, write_file
+from graphcrate.model import codec
+from graphcrate.model.command import command
+from graphcrate.model.errors import UNREADABLE, GraphcrateError, RecipeError
+from graphcrate.model.lock import encode
+from graphcrate.serve.questions import Question
+
+Kind = Literal["plan", "build"]
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
+#: of each kind at once; a build has the machine to itself
+AT_ONCE: Mapping[Kind, int] = {"plan": 2, "build": 1}
+PLAN_SECONDS = 600.0  #: after which a plan is made again: indexes and mirrors change
+ATTEMPTS = 3  #: of a job whose child process was killed
+KEPT = 500  #: jobs that have ended
+LARGEST_LOG = 256 << 10  #: bytes of its end that are shown
+LAYOUT = "@layout"  #: a word of a further command: the image's layout, which the first one's report names
+_TICK = 0.1
+_GRACE = 10.0  #: seconds between the request to end and the end
+
+
+class SiteJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan or a build that was asked for."""
+
+    id: str
+    kind: Kind
+    question: Question
+    commands: tuple[tuple[str, ...], ...]  #: one after the other; what the first one prints is the result
+    user: str
+    created: float
+    minutes: float  #: that it may take
+    state: State = "waiting"
+    step: int = 0  #: of its commands
+    begun: float = 0
+    ended: float = 0
+    attempts: int = 0
+    note: str = ""  #: why it ended, where its log does not say so
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether it has ended."""
+        return self.state in ENDED
+
+
+class Running(Protocol):
+    """A child process, as `host.process.Background`."""
+
+    def poll(self) -> int | None:
+        """Return its exit code; None while it runs, and less than 0 where it was killed or that is unknown."""
+
+    def end(self, *, insist: bool = False) -> None:
+        """Ask it to end, or end it."""
+
+
+class JobQueue:
+    """The jobs of a site. All but `work` is done at once, in the thread of the server."""
+
+    def __init__(
+        self,
+        folder: Path,
+        start: Callable[[tuple[str, ...], Path, str], Running],
+        adopt: Callable[[Path], Running | None],
+    ) -> None:
+        """Read what an earlier server left. `start`: a command in a folder, its stdout in a file of this name."""
+        self._folder, self._start, self._running = folder, start, dict[str, Running]()
+        self._ending = dict[str, float]()  #: since when it was asked to end
+        make_folder(folder)
+        self._jobs = {job.id: job for job in sorted(self._left(), key=lambda job: job.created)}
+        for job in [job for job in self._jobs.values() if job.state == "running"]:
+            if child := adopt(self.folder(job)):
+                self._running[job.id] = child
+            else:
+                self._ended(job, -1)
+
+    def _left(self) -> Iterator[SiteJob]:
+        for folder in self._folder.iterdir():
+            with contextlib.suppress(RecipeError):
+                job = documents.read(folder / "job.json", SiteJob, "a job of the site", command("serve"))
+                if job and job.id == folder.name:
+                    yield job
+                    continue
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def get(self, name: str) -> SiteJob | None:
+        """Return the job of this name."""
+        return self._jobs.get(name)
+
+    def all(self, kind: Kind) -> list[SiteJob]:
+        """Return the jobs of a kind, the newest first."""
+        return [job for job in reversed(self._jobs.values()) if job.kind == kind]
+
+    def waiting(self, user: str = "") -> int:
+        """Return the number of jobs that wait or run, of a user or of all."""
+        return sum(not job.is_over and user in ("", job.user) for job in self._jobs.values())
+
+    def folder(self, job: SiteJob) -> Path:
+        """Return the folder of a job."""
+        return self._folder / job.id
+
+    def ask(self, job: SiteJob) -> SiteJob:
+        """JobQueue a job; return the equal one where that waits, runs or has succeeded."""
+        if known := self._jobs.get(job.id):
+            is_old = job.kind == "plan" and known.ended and job.created - known.ended > PLAN_SECONDS
+            if not known.is_over or job.id in self._running or (known.state == "done" and not is_old):
+                return known
+            del self._jobs[job.id]
+        shutil.rmtree(self.folder(job), ignore_errors=True)
+        make_folder(self.folder(job))
+        if name := job.question.requirements:
+            write_file(self.folder(job) / name, job.question.text.encode())
+        self._keep(job)
+        for old in [old for old in self._jobs.values() if old.is_over and old.id not in self._running][:-KEPT]:
+            del self._jobs[old.id]
+            shutil.rmtree(self.folder(old), ignore_errors=True)
+        return job
+
+    def cancel(self, job: SiteJob) -> None:
+        """End a job that waits or runs."""
+        if not job.is_over:
+            self._end(job, "cancelled", "it was cancelled")
+
+    def result(self, job: SiteJob) -> bytes:
+        """Return what a job's first command printed; nothing while it runs, and of one that failed before."""
+        with contextlib.suppress(OSError):
+            return (self.folder(job) / "result").read_bytes()
+        return b""
+
+    def log(self, job: SiteJob, start: int = 0) -> tuple[bytes, int]:
+        """Return what its log has from a byte on, whole lines, and where that ends; no more than its end."""
+        with contextlib.suppress(OSError), (self.folder(job) / "log").open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(start, size - LARGEST_LOG))
+            data = log.read(LARGEST_LOG)
+            if not job.is_over:
+                data = data[: data.rfind(b"\n") + 1]
+            return data, max(start, size - LARGEST_LOG) + len(data)
+        return b"", start
+
+    async def work(self, warn: Callable[[str], None]) -> None:
+        """Start what waits and see what has ended, for ever; `warn` is told of a disk that is full."""
+        while True:
+            try:
+                self.look()
+            except (GraphcrateError, OSError) as error:
+                warn(f"the queue waits a while: {error}")
+                await asyncio.sleep(_GRACE)
+            await asyncio.sleep(_TICK)
+
+    def look(self) -> None:
+        """See what has ended, and start what waits."""
+        for name, child in list(self._running.items()):
+            job, code = self._jobs[name], child.poll()
+            if code is not None:
+                del self._running[name]
+                self._ending.pop(name, None)
+                self._ended(job, code)
+            elif name in self._ending:
+                child.end(insist=settings.now() > self._ending[name] + _GRACE)
+            elif settings.now() > job.begun + job.minutes * 60:
+                self._end(job, "failed", f"it took more than {job.minutes:g} minutes, and was ended")
+        for job in [job for job in self._jobs.values() if job.state == "waiting"]:
+            running = sum(self._jobs[name].kind == job.kind for name in self._running)
+            if running < AT_ONCE[job.kind] and job.id not in self._running:
+                self._begin(job)
+
+    def _begin(self, job: SiteJob) -> None:
+        """Start the next command of a job."""
+        begun = job.begun if job.step else settings.now()
+        job = self._keep(job, state="running", begun=begun, attempts=job.attempts + (not job.step))
+        try:
+            words = tuple(self._layout(job) if word == LAYOUT else word for word in job.commands[job.step])
+            name = f"result{job.step or ''}"
+            self._running[job.id] = self._start(words, self.folder(job), name)
+        except (GraphcrateError, OSError) as error:
+            self._keep(job, state="failed", ended=settings.now(), note=str(error))
+
+    def _layout(self, job: SiteJob) -> str:
+        return codec.decode(self.result(job), _Layout).layout
+
+    def _ended(self, job: SiteJob, code: int) -> None:
+        """Note how a command ended. -1: unknown, but its result is whole or is not."""
+        if job.is_over:  # it was cancelled, or took too long
+            return
+        if code == 0 or (code < 0 and self._is_whole(job)):
+            if job.step + 1 < len(job.commands):
+                self._begin(msgspec.structs.replace(job, step=job.step + 1))
+            else:
+                self._keep(job, state="done", ended=settings.now())
+        elif code < 0 and job.attempts < ATTEMPTS:
+            self._keep(job, state="waiting", step=0)
+        else:
+            note = "its process was killed" if code < 0 else ""
+            self._keep(job, state="failed", ended=settings.now(), note=note)
+
+    def _is_whole(self, job: SiteJob) -> bool:
+        with contextlib.suppress(OSError, *UNREADABLE):
+            codec.decode((self.folder(job) / f"result{job.step or ''}").read_bytes(), msgspec.Raw)
+            return True
+        return False
+
+    def _end(self, job: SiteJob, state: State, note: str) -> None:
+        self._keep(job, state=state, ended=settings.now(), note=note)
+        if child := self._running.get(job.id):
+            self._ending[job.id] = settings.now()
+            child.end()
+
+    def _keep(self, job: SiteJob, **changes: object) -> SiteJob:
+        job = msgspec.structs.replace(job, **changes)
+        write_file(self.folder(job) / "job.json", encode(job))
+        self._jobs[job.id] = job
+        return job
+
+
+class _Layout(msgspec.Struct, frozen=True):
+    """The report's layout."""
+
+    layout: str

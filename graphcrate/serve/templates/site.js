@@ -1,0 +1,41 @@
+"use strict";
+// The answer in place, files dropped, progress as it comes; everything works without it by whole pages.
+const form = document.getElementById("ask");
+async function part(address, options, id) {
+  const answer = await fetch(address, options);
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const fresh = page.getElementById(id), old = document.getElementById(id);
+  if (fresh && old) old.replaceWith(document.importNode(fresh, true));
+  else if (old) old.textContent = page.body.textContent;
+  follow();
+}
+let source = null;
+function follow() {
+  source?.close();
+  const job = document.querySelector("[data-job]");
+  if (!job || job.dataset.over === "1") return;
+  const log = job.querySelector("[data-log]"), own = new EventSource(`/v1/jobs/${job.dataset.job}/events`);
+  job.querySelector("[data-plain]")?.remove();
+  log.textContent = "";
+  source = own;
+  own.addEventListener("log", (event) => { log.textContent += JSON.parse(event.data); log.scrollTop = log.scrollHeight; });
+  own.addEventListener("over", () => { own.close(); part(`/jobs/${job.dataset.job}?language=${document.documentElement.lang}`, {}, "job"); });
+}
+form?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  document.getElementById("answer").setAttribute("aria-busy", "true");
+  part(form.getAttribute("action"), { method: "POST", body: new URLSearchParams(new FormData(form)) }, "answer");
+});
+for (const field of document.querySelectorAll("[data-drop]")) {
+  field.addEventListener("dragover", (event) => { event.preventDefault(); field.classList.add("over"); });
+  field.addEventListener("dragleave", () => field.classList.remove("over"));
+  field.addEventListener("drop", async (event) => {
+    event.preventDefault();
+    field.classList.remove("over");
+    const file = event.dataTransfer.files[0];
+    if (!file || file.size > 200000) return;
+    field.value = await file.text();
+    form.elements.file.value = file.name;
+  });
+}
+follow();

@@ -1,0 +1,156 @@
+"""Jobs of the site live in files: equal ones are one, and what a server or a child leaves is taken up again."""
+
+import msgspec
+import pytest
+
+from graphcrate.host import settings
+from graphcrate.serve.questions import Question
+from graphcrate.serve.queue import ATTEMPTS, KEPT, LAYOUT, JobQueue, SiteJob
+from tests.unit.serve.test_site import Child
+
+
+class World:
+    """Queues over one folder, whose children a test ends."""
+
+    def __init__(self, folder):
+        self.folder, self.children, self.words = folder, {}, []
+
+    def start(self, words, folder, name):
+        (folder / name).write_bytes(b"")
+        self.words.append(words)
+        return self.children.setdefault(folder.name, Child())
+
+    def queue(self, alive=()):
+        return JobQueue(self.folder, self.start, lambda folder: self.children[folder.name] if alive else None)
+
+    def end(self, queue, name, code, result=b"{}"):
+        (self.folder / name / "result").write_bytes(result)
+        self.children.pop(name).code = code
+        queue.look()
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path / "jobs")
+
+
+def job(name="p1", kind="plan", **fields):
+    values = {"question": Question(), "commands": (("plan",),), "user": "", "created": settings.now(), "minutes": 5.0}
+    return SiteJob(id=name, kind=kind, **{**values, **fields})
+
+
+def test_equal_job_is_one_until_it_fails(world):
+    queue = world.queue()
+    first = queue.ask(job())
+    assert queue.ask(job(user="other")) == first
+    queue.look()
+    world.end(queue, "p1", 4)
+    assert queue.get("p1").state == "failed"
+    assert queue.ask(job()).state == "waiting"
+    queue.look()
+    world.end(queue, "p1", 0)
+    assert queue.ask(job()).state == "done"
+    assert len(world.words) == 2
+
+
+def test_plan_is_made_again_after_ten_minutes(world):
+    queue = world.queue()
+    queue.ask(job())
+    queue.look()
+    world.end(queue, "p1", 0)
+    assert queue.ask(job(created=settings.now() + 599)).state == "done"
+    assert queue.ask(job(created=settings.now() + 601)).state == "waiting"
+
+
+def test_one_build_runs_at_once_in_the_order_of_asking(world):
+    queue = world.queue()
+    for number in range(3):
+        queue.ask(job(f"b{number}", "build", commands=((f"build {number}",),)))
+    queue.ask(job())
+    queue.look()
+    assert world.words == [("build 0",), ("plan",)]
+    world.end(queue, "b0", 0)
+    assert world.words[2:] == [("build 1",)]
+
+
+@pytest.mark.parametrize(("result", "state"), [(b"{}", "done"), (b'{"half', "waiting"), (b"", "waiting")])
+def test_restart_after_the_child_ended_takes_a_whole_result_alone(world, result, state):
+    queue = world.queue()
+    queue.ask(job())
+    queue.look()
+    (world.folder / "p1/result").write_bytes(result)
+    assert world.queue().get("p1").state == state
+
+
+def test_restart_while_the_child_runs_waits_for_it(world):
+    queue = world.queue()
+    queue.ask(job())
+    queue.look()
+    later = world.queue(alive=True)
+    later.look()
+    assert (later.get("p1").state, len(world.words)) == ("running", 1)
+    world.end(later, "p1", -1)
+    assert later.get("p1").state == "done"
+
+
+def test_killed_child_is_started_again_a_few_times(world):
+    queue = world.queue()
+    queue.ask(job())
+    for _ in range(ATTEMPTS):
+        queue.look()
+        world.end(queue, "p1", -9, b"")
+    assert (queue.get("p1").state, len(world.words)) == ("failed", ATTEMPTS)
+
+
+def test_cancelled_job_ends_its_child_and_is_not_taken_for_done(world):
+    queue = world.queue()
+    queue.cancel(queue.ask(job("b1", "build")))
+    assert queue.get("b1").state == "cancelled"
+    queue.ask(job("b2", "build"))
+    queue.look()
+    child = world.children["b2"]
+    queue.cancel(queue.get("b2"))
+    assert child.ended == [False]
+    assert queue.ask(job("b2", "build")).state == "cancelled"
+    world.end(queue, "b2", 0)
+    assert queue.get("b2").state == "cancelled"
+
+
+def test_job_past_its_minutes_is_ended(world, monkeypatch):
+    queue = world.queue()
+    queue.ask(job())
+    queue.look()
+    late = settings.now() + 301
+    monkeypatch.setattr(settings, "now", lambda: late)
+    queue.look()
+    assert "more than 5 minutes" in queue.get("p1").note
+    assert world.children["p1"].ended == [False]
+
+
+def test_further_command_gets_the_layout_of_the_first(world):
+    queue = world.queue()
+    queue.ask(job("b1", "build", commands=(("image",), ("convert", LAYOUT))))
+    queue.look()
+    world.end(queue, "b1", 0, b'{"layout": "/dist/torch/1.0/oci"}')
+    assert world.words == [("image",), ("convert", "/dist/torch/1.0/oci")]
+    world.children["b1"].code = 0
+    queue.look()
+    assert queue.get("b1").state == "done"
+
+
+def test_damaged_folder_is_left_aside_and_old_jobs_go(world):
+    (world.folder / "p9").mkdir(parents=True)
+    (world.folder / "p9/job.json").write_text('{"id": "p8"')
+    queue = world.queue()
+    assert (queue.get("p9"), list(world.folder.iterdir())) == (None, [])
+    for number in range(KEPT + 2):
+        queue.cancel(queue.ask(job(f"p{number}")))
+    assert len(list(world.folder.iterdir())) <= KEPT + 1
+    assert queue.get("p0") is None
+
+
+def test_requirements_are_in_the_folder_of_the_job(world):
+    queue = world.queue()
+    queue.ask(job(question=Question(text="dgl\n", file="r.txt")))
+    assert (world.folder / "p1/r.txt").read_text() == "dgl\n"
+    assert msgspec.json.decode((world.folder / "p1/job.json").read_bytes())["state"] == "waiting"
