@@ -300,12 +300,11 @@ def hosts(own):
         yield made
 
 
-@pytest.fixture(scope="module")
-def slurm(shared):
-    """A Slurm of two nodes of our own, for one module at a time: tests take nodes down. For `engine("slurm")`."""
-    folder = shared.folder / "slurm"
-    with shared.turn("slurm", alone=True):
-        yield Cluster(folder, shared.running("slurm-daemons", lambda: slurm_cluster(folder)))
+@pytest.fixture(scope="session")
+def slurm(shared, own, worker_id):
+    """A Slurm of two nodes of this worker's own: tests take nodes down. For `engine("slurm")`."""
+    folder = own / "slurm"
+    return Cluster(folder, shared.running(f"slurm-daemons-{worker_id}", lambda: slurm_cluster(folder)))
 
 
 @pytest.fixture
