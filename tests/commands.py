@@ -32,7 +32,7 @@ ELSEWHERE = {
     **dict.fromkeys(("docker", "podman"), "a container engine: blocks are typed with a Docker daemon"),
     "runc": "a container engine, which a test of tests/engines starts",
     **dict.fromkeys(("srun", "sbatch", "salloc", "scancel", "squeue"), "a cluster: blocks are typed under Slurm"),
-    **dict.fromkeys(("enroot", "module"), "a site's own set-up"),
+    **dict.fromkeys(("enroot", "module", "reframe"), "a site's own set-up"),
     **dict.fromkeys(("ssh", "ssh-keygen", "ssh-keyscan", "rsync"), "a second machine"),
     **dict.fromkeys(
         ("sshd", "service", "pg_createcluster", "dbus-uuidgen", "openssl", "nvme"), "in a running container"

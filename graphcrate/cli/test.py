@@ -28,6 +28,12 @@ Rerun = Annotated[
 _DEFAULT_CORES = (
     "the cores of partition {} are not known: the job gets Slurm's default, often one; --cpus N asks for N for each GPU"
 )
+JobImage = Annotated[
+    str,
+    typer.Argument(
+        help="NAME:TAG below dist/, the path of a .sif or .sqsh, or a reference on a registry.", metavar="REF"
+    ),
+]
 Mount = Annotated[
     list[str] | None, typer.Option("--mount", help="SOURCE:TARGET, for data; PAI: id of a dataset and its path.")
 ]
@@ -108,12 +114,7 @@ def try_image(
 
 
 def job(
-    ref: Annotated[
-        str,
-        typer.Argument(
-            help="NAME:TAG below dist/, the path of a .sif or .sqsh, or a reference on a registry.", metavar="REF"
-        ),
-    ],
+    ref: JobImage,
     runtime: Annotated[str, typer.Option(help=f"{either(JOBS)}.")],
     command: Annotated[str, typer.Option(help="What is run, as a shell has it; else the image's own program.")] = "",
     jupyter: Notebook = False,
@@ -133,7 +134,7 @@ def job(
     platform: options.AnyPlatform = "",
     output: options.Output = Path("dist"),
 ) -> None:
-    """Print the job that runs an image, its module or bundle. Of PAI DLC a request, of PAI DSW an address."""
+    """Print the job that runs an image, its module, bundle or tests. Of PAI DLC a request, of PAI DSW an address."""
     from graphcrate.compat.variants import catalog, explain
     from graphcrate.compat.variants.targets import MachineRequest
     from graphcrate.render import jobs
@@ -141,13 +142,15 @@ def job(
     ctx = here()
     output = options.place_of(ref, output, platform)
     where, ref = jobs.read_runtime(runtime), named(ref, output, platform)
+    stacks = catalog.all_recipes(ctx)
     asked = {"--command": command, "--gpus": gpus, "--per-gpu": per_gpu, "--jupyter": jupyter}
     command = _command(where, asked, nodes)
     job_ = jobs.Job(
         runtime=where,
         name=name or jobs.default_name(ref, where),
         image=jobs.find_image(ref, where, output),
-        command=command or jobs.default_command(ref, output, catalog.all_recipes(ctx)),
+        command=command or jobs.default_command(ref, output, stacks),
+        suites=jobs.default_suites(ref, output, stacks) if JOBS[where].suites else (),
         partition=partition,
         nodes=nodes,
         gpus=1 if gpus is None else gpus,

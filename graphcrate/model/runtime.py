@@ -28,6 +28,8 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
 
     options: frozenset[str] = frozenset()  #: of `job`, beside those of every job
     runs: bool = True  #: a command; else the image alone is brought to where people type theirs
+    suites: bool = False  #: it runs those of the image
+    mounts: bool = True  #: it brings data
     is_slurm: bool = False  #: a script for sbatch, in which srun starts the processes
     files: tuple[str, ...] = ()  #: endings of files that it opens; the first is what `convert` makes
     pulls: Literal["", "registry", "any"] = ""  #: takes no reference; one with a registry's name; any
@@ -135,6 +137,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
                 gpus="--nv",
             ),
             "module": JobForm(runs=False, files=(".sif", ".simg", ".img"), bind="--bind"),
+            "reframe": JobForm(runs=False, suites=True, mounts=False, files=(".sif", ".simg", ".img")),
         },
         published={
             "singularity": PublishedLine(
@@ -190,7 +193,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
                 pulls="registry",
                 registry=_ALIBABA,
             ),
-            "pai-dsw": JobForm(runs=False, pulls="registry", registry=_ALIBABA),
+            "pai-dsw": JobForm(runs=False, mounts=False, pulls="registry", registry=_ALIBABA),
         },
         own=OwnImage(
             to="acr:cn-shanghai/NAMESPACE",

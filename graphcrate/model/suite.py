@@ -4,6 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from graphcrate.model.plan import VENV
+
+FOLDER = "/opt/graphcrate/suites"  #: of the programs, inside
+
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
     """A program with its arguments by device. `limit` in seconds, by device. docs/smoke.md says what each proves.
@@ -23,6 +27,12 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     measures: bool = False  #: a past result never counts
     spreads: bool = False  #: understands `--per-node`: it is started on each node of a job, and they work together
     inherits: tuple[str, ...] = ()  #: how variables begin that it gets of this process's environment
+
+    def argv(self, *, on_gpu: bool, limit: int = 0) -> list[str]:
+        """Return the command inside the image. `limit`: its seconds; 0: its own."""
+        device, own, words = ("cuda", self.cuda_limit, self.cuda) if on_gpu else ("cpu", self.cpu_limit, self.cpu)
+        argv = [f"{VENV}/bin/python", f"{FOLDER}/{self.program}", "--limit", str(limit or own)]
+        return [*argv, "--device", device, *words]
 
 
 _UNTIL_PROVEN = ("--until-proven", "--every", "3")  #: docs/decisions/smoke-length.md

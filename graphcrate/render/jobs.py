@@ -19,6 +19,7 @@ from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.runtime import JOBS, RUNTIMES, runtime_name
+from graphcrate.model.suite import SUITES
 from graphcrate.model.words import visible
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
@@ -50,6 +51,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     image: str
     command: str
+    suites: tuple[str, ...] = ()  #: of the image, where the job runs those
     overlay: str = ""  #: path of a delta over the image
     partition: str = ""
     nodes: int = 1
@@ -174,7 +176,7 @@ def default_command(ref: str, output: Path, stacks: Sequence[Recipe]) -> str:
     The stack is what built the image; where that is not known, the image's name is that of a stack, or begins with it
     and a version. `output`: the folder of builds.
     """
-    program = next((stack.program for stack in stacks if stack.name == _stack_of(ref, output, stacks)), "")
+    program = next((stack.program for stack in _stack_of(ref, output, stacks)), "")
     if not program:
         raise UsageError(
             f"what shall run in {ref}? It is not an image of a stack, which bring a program",
@@ -183,14 +185,28 @@ def default_command(ref: str, output: Path, stacks: Sequence[Recipe]) -> str:
     return f"python {EXAMPLES}/{program}"
 
 
-def _stack_of(ref: str, output: Path, stacks: Sequence[Recipe]) -> str:
-    name = image_name(ref)
+def default_suites(ref: str, output: Path, stacks: Sequence[Recipe]) -> tuple[str, ...]:
+    """Return the suites of an image's stack. Raises UsageError for another image; the rest as `default_command`."""
+    suites = next((stack.smoke for stack in _stack_of(ref, output, stacks)), ())
+    if not suites:
+        raise UsageError(
+            f"which suites has {ref}? It is not known to be an image of a stack, which has some",
+            cause="That is in report.json beside an image, or its name begins with the stack's.",
+            next_step=f"ln -s {shlex.quote(ref)} {stacks[0].name}-cu118.sif    and then give that name",
+        )
+    return suites
+
+
+def _stack_of(ref: str, output: Path, stacks: Sequence[Recipe]) -> Iterator[Recipe]:
+    """Find the stack of an image, if there is one."""
+    name, known = image_name(ref), ""
     for folder in (output / ref.partition("@")[0].replace(":", "/"), Path(ref).parent):
         report = read_report(folder / "report.json")
         if report is not None and report.name == name:
-            return report.asked.recipe if report.asked else report.name
-    named = (stack.name for stack in stacks if re.fullmatch(rf"{re.escape(stack.name)}([-_.](cu\d|cpu|\d).*)?", name))
-    return next(named, "")
+            known = known or (report.asked.recipe if report.asked else report.name)
+    for stack in stacks:
+        if known == stack.name if known else re.fullmatch(rf"{re.escape(stack.name)}([-_.](cu\d|cpu|\d).*)?", name):
+            yield stack
 
 
 #: Shell, for the image. The token stands in no command line, which every user of a machine can list.
@@ -249,12 +265,30 @@ def _pyxis(job: Job, values: dict[str, object]) -> str:
 
 
 def _module(job: Job, values: dict[str, object]) -> str:
+    _refuse_part_of_a_path(job)
+    return render_template("job-module", values | {"binds": _binds(job)})
+
+
+def _refuse_part_of_a_path(job: Job) -> None:
     if not job.image.startswith("/"):
         raise UsageError(
-            f"a module calls its image from any folder, and {job.image} is not a whole path",
-            next_step=command("job", f"/FOLDER/{job.image.removeprefix('./')}", runtime="module"),
+            f"a {job.runtime} calls its image from any folder, and {job.image} is not a whole path",
+            next_step=command("job", f"/FOLDER/{job.image.removeprefix('./')}", runtime=job.runtime),
         )
-    return render_template("job-module", values | {"binds": _binds(job)})
+
+
+def _reframe(job: Job, values: dict[str, object]) -> str:
+    _refuse_part_of_a_path(job)
+    title = re.sub(r"\W|^(?=\d)", "_", f"{job.name}_suites", flags=re.ASCII)  # no word of Python ends so
+    rows = {name: SUITES[name] for name in job.suites}
+    suites = {
+        name: {
+            "cpu": (shlex.join(row.argv(on_gpu=False)), row.cpu_limit),
+            "cuda": (shlex.join(row.argv(on_gpu=True)), row.cuda_limit),
+        }
+        for name, row in rows.items()
+    }
+    return render_template("job-reframe", values | {"title": title, "suites": suites})
 
 
 def _bundle(job: Job, values: dict[str, object]) -> str:
@@ -317,6 +351,7 @@ def _pai_dsw(job: Job, values: dict[str, object]) -> str:
 _WRITERS: Mapping[str, Callable[[Job, dict[str, object]], str]] = {
     "pyxis": _pyxis,
     "module": _module,
+    "reframe": _reframe,
     "bundle": _bundle,
     "kubernetes": _kubernetes,
     "edf": _edf,
@@ -422,6 +457,7 @@ def _check(job: Job) -> None:
         ("--driver", job.driver),
         ("--workspace", job.workspace),
         ("--nodes", job.nodes > 1),
+        ("--mount", job.mounts and not JOBS[job.runtime].mounts),
     ):
         if given and option not in JOBS[job.runtime].options:
             raise UsageError(f"a job of {job.runtime} has no {option}", next_step=f"leave {option} out")

@@ -14,7 +14,6 @@ from graphcrate.compat.facts import start_up
 from graphcrate.host import settings
 from graphcrate.host.sandbox import gpu
 from graphcrate.model.errors import BuildError
-from graphcrate.model.plan import VENV
 from graphcrate.model.report import SmokeReport, StartUp
 from graphcrate.model.suite import SUITES, Suite
 from graphcrate.model.trial import Device
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from graphcrate.host.sandbox.sandbox import Inside
     from nsbox.box import Bind
 
-SUITES_FOLDER = "/opt/graphcrate/suites"
 START = "start"  #: name of the program that runs with what the suites run without
 APART = " apart"  #: end of a suite's version, where it ran without what runs by itself in the image
 OUT = "/out"  #: inside: the folder that a suite may write to
@@ -204,8 +202,7 @@ def version_of(name: str, packages: Collection[str] = ()) -> str:
 
 def command(suite: Suite, name: str, *, on_gpu: bool, limit: int, packages: Collection[str] = ()) -> list[str]:
     """Return the command that is run inside the image."""
-    argv = [f"{VENV}/bin/python", f"{SUITES_FOLDER}/{suite.program}", "--limit", str(limit)]
-    argv += ["--device", "cuda" if on_gpu else "cpu", *(suite.cuda if on_gpu else suite.cpu)]
+    argv = suite.argv(on_gpu=on_gpu, limit=limit)
     if required := _required(suite, packages):
         argv += ["--require", ",".join(required)]
     return [*argv, "--curve", f"{OUT}/{name}.svg"] if suite.draws else argv

@@ -3,6 +3,7 @@
 `python -m tests.unit.render.test_jobs` writes the files again.
 """
 
+import ast
 import shlex
 import tomllib
 from pathlib import Path
@@ -83,6 +84,7 @@ SAMPLES = {
     "module.sh": msgspec.structs.replace(
         job("module", "/site/our images/pyg.sif", mounts=(Mount("/data/ogb", "/data"),)), name="pyg/2.3.1"
     ),
+    "reframe.txt": job("reframe", "/site/our images/pyg.sif", suites=("dna", "ops", "ddp")),
     "infiniband.sbatch": on_fabric("infiniband", "pyxis", REGISTRY, "python train.py", nodes=2, interface="ib0"),
     "slingshot.sbatch": on_fabric(
         "slingshot", "singularity", "/lustre/img/pyg.sif", "python train.py", nodes=2, interface="hsn",
@@ -131,6 +133,9 @@ def test_pai_image_is_pulled_from_the_vpc_address():
         (job("docker", "pyg:1", partition="a100"), "no --partition"),
         (job("pai-dsw", ALIYUN, nodes=2), "no --nodes"),
         (job("pai-dlc", ALIYUN, time="60"), "no --time"),
+        (job("pai-dsw", ALIYUN, mounts=(Mount("d-abc", "/mnt/data"),)), "no --mount"),
+        (job("reframe", "/a.sif", mounts=(Mount("/data", "/data"),)), "no --mount"),
+        (job("reframe", "a.sif", suites=("dna",)), "not a whole path"),
         (job("pai-dlc", ALIYUN, gpus=3), "1, 4"),
         (job("pai-dlc", ALIYUN, "train.sh", per_gpu=True), "python"),
         (job("pyxis", REGISTRY, driver="535.54.03"), "no --driver"),
@@ -171,6 +176,20 @@ def test_edf_is_toml_with_the_hook_for_the_cuda_of_the_tag():
     )  # fmt: skip
     assert made["annotations"]["com"]["hooks"]["aws_ofi_nccl"] == {"enabled": "true", "variant": "cuda11"}
     assert "annotations" not in tomllib.loads(jobs.text(SAMPLES["edf-sqsh.toml"]))
+
+
+def test_reframe_test_is_python_with_the_suites_of_the_stack(typed):
+    code, out, err = typed("job", "/site/our images/pyg-cu118.sif", "--runtime", "reframe", "--name", "2nd try")
+    assert code == 2, (out, err)
+    out = typed("job", "/site/our images/pyg-cu118.sif", "--runtime", "reframe", "--name", "2.3.1")[1]
+    parsed = ast.parse(out)
+    named = {row.targets[0].id: ast.literal_eval(row.value) for row in parsed.body if isinstance(row, ast.Assign)}
+    assert named["IMAGE"] == "/site/our images/pyg-cu118.sif"
+    assert {name: Path(rows["cuda"][0].split()[1]).name for name, rows in named["SUITES"].items()} == {
+        name: f"{name}.py" for name in ("dna", "ops", "ddp")
+    }
+    assert [row.name for row in parsed.body if isinstance(row, ast.ClassDef)] == ["_2_3_1_suites"]
+    assert "which suites has /site/mine.sif" in typed("job", "/site/mine.sif", "--runtime", "reframe")[2]
 
 
 @pytest.mark.parametrize(
