@@ -134,7 +134,7 @@ def give(shared: SiteCache, report: BuildReport, images: ImageFolders, ctx: Cont
     sources |= {digest.removeprefix("sha256:"): layout.blob(digest) for digest in digests}
     title = f"{report.name}:{report.tag}"
     is_whole = len(sources) <= MOST_FILES and all(path.is_file() for path in sources.values())
-    if is_whole and shared.offer(IMAGE, report.build_key, sources, report.seconds):
+    if is_whole and shared.offer(IMAGE, report.build_key, sources, title, report.seconds):
         ctx.progress.note(f"to the shared cache {shared.writes_to}: {title}")
 
 

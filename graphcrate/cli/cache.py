@@ -1,7 +1,7 @@
-"""The commands `cache` and `images`: what is on the disk, and freeing it. `cli` registers them."""
+"""The commands `cache` and `images`: what is on the disk or in a site's shared cache, and freeing it."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -10,14 +10,80 @@ from graphcrate.cli.options import here, write
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 Free = Annotated[
     list[str] | None,
     typer.Option(help="Remove this folder of the cache (the first column), or all; again for more.", metavar="FOLDER"),
 ]
 
 
-def cache(free: Free = None, output: options.Output = Path("dist"), as_json: options.Json = False) -> None:
-    """Show what the cache takes of the disk, or free it: --free FOLDER. Images in dist/ are not touched."""
+OfSite = Annotated[
+    Literal["list", "push", "pull", "verify", "prune"] | None,
+    typer.Argument(
+        help="Of a site's shared cache: list: its entries; push: give it wheels and images of here; pull: bring its "
+        "compiled wheels; verify: read all of it; prune: show what is of no use, and with --yes remove it.",
+    ),
+]
+
+
+def cache(
+    action: OfSite = None,
+    free: Free = None,
+    shared: options.SharedCache = None,
+    cache_trust: options.CacheTrust = None,
+    cache_key: options.CacheKey = None,
+    days: Annotated[int, typer.Option(min=0, help="Of prune: also what was made before so many days.")] = 0,
+    yes: Annotated[bool, typer.Option("--yes", help="Of prune: remove what it shows.")] = False,
+    output: options.Output = Path("dist"),
+    as_json: options.Json = False,
+) -> None:
+    """Show what the cache takes of the disk, or free it: --free FOLDER. With a word: a site's shared cache."""
+    of_site = options.of_shared(shared, cache_trust, cache_key)
+    if (action is None and any(of_site.values())) or (action and free) or ((days or yes) and action != "prune"):
+        raise UsageError(
+            "--free is for this machine's cache, --days and --yes are for prune, and the rest for a site's cache",
+            next_step=f"{command('cache', free='FOLDER')}    or {command('cache', 'list', cache='/shared/cache')}",
+        )
+    if action is not None:
+        _of_site(action, of_site, days, output, remove=yes, as_json=as_json)
+        return
+    _here(free, output, as_json=as_json)
+
+
+def _of_site(action: str, of_site: dict[str, Any], days: int, output: Path, *, remove: bool, as_json: bool) -> None:
+    from graphcrate.assembly import site_stock
+    from graphcrate.cli import tables
+    from graphcrate.compat.variants.request import SourceOptions
+    from graphcrate.inputs.shared import site_cache, stock
+
+    ctx = here()
+    shared = site_cache.of(SourceOptions(**of_site), ctx)
+    if shared is None:
+        raise UsageError(
+            "no shared cache is named",
+            next_step=f"{command('cache', 'list', cache='/shared/cache', cache_trust='cosign.pub')}    (for example)",
+        )
+    actions: dict[str, Callable[[], list[stock.StockLine]]] = {
+        "list": lambda: stock.listed(shared),
+        "push": lambda: site_stock.push(shared, output, ctx),
+        "pull": lambda: stock.pull(shared, ctx),
+        "verify": lambda: stock.read(shared, ctx),
+        "prune": lambda: stock.prune(shared, days, remove=remove),
+    }
+    entries = actions[action]()
+    write(entries, "".join(f"{line}\n" for line in tables.stock(entries)), as_json=as_json)
+    if action == "prune" and entries and not remove:
+        again = command(
+            "cache", action, **{name: value or None for name, value in of_site.items()}, days=days, yes=True
+        )
+        ctx.progress.note(f"nothing was removed; {again}    removes it")
+    if action == "verify":
+        stock.raise_if_faulty(entries)
+
+
+def _here(free: list[str] | None, output: Path, *, as_json: bool) -> None:
     from graphcrate.artifacts.shares import costs
     from graphcrate.host.disk.cleaning import MEANING, limit, measure, release
     from graphcrate.model.words import size

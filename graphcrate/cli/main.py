@@ -13,7 +13,7 @@ import typer
 from graphcrate import __version__
 from graphcrate.cli import adopt, cache, check, node, options, project, publish, run, serve, test
 from graphcrate.cli import exit as ending
-from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
+from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, of_shared, write
 from graphcrate.host import defects, streams
 from graphcrate.model import command as commands
 from graphcrate.model.answer import folded
@@ -66,20 +66,6 @@ Toolkit = Annotated[
 PygLib = Annotated[
     str | None,
     typer.Option(help="Sources of pyg_lib where it has no wheel: a clone with its submodules; git; a server's URL."),
-]
-SharedCache = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--cache", help="A site's shared cache of what was built: a registry's repository, a folder, a web server."
-    ),
-]
-CacheTrust = Annotated[
-    list[Path] | None,
-    typer.Option(help="A public key (cosign.pub): its entries are taken; again for more."),
-]
-CacheKey = Annotated[
-    Path | None,
-    typer.Option(help="Give what is made here to it, signed with this private key."),
 ]
 CacheCheck = Annotated[
     str, typer.Option(help="Compile one in so many entries (20) here all the same, and compare the two.")
@@ -163,9 +149,9 @@ def image(
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
     pyg_lib: PygLib = None,
-    shared: SharedCache = None,
-    cache_trust: CacheTrust = None,
-    cache_key: CacheKey = None,
+    shared: options.SharedCache = None,
+    cache_trust: options.CacheTrust = None,
+    cache_key: options.CacheKey = None,
     cache_check: CacheCheck = "",
     flavour: Flavour = "runtime",
     slim: Slim = "no",
@@ -187,7 +173,7 @@ def image(
     of_lock = SourceOptions(extensions=extensions, locked=locked, without_security=without_security, walled=walled)
     places: dict[str, Any] = {"channel": channel, "mirror": mirror, "wheels": wheels, "toolkit": toolkit}
     places |= {"pyg_lib": pyg_lib, "devel": flavour == "devel"}
-    sources = msgspec.structs.replace(of_lock, **places, **_shared(shared, cache_trust, cache_key, cache_check))
+    sources = msgspec.structs.replace(of_lock, **places, **of_shared(shared, cache_trust, cache_key, cache_check))
     typed: dict[str, Any] = {"packages": with_ or (), "requirements": requirements or (), "apt": apt or ()}
     typed |= {"build_apt": build_apt or (), "build_env": build_env or (), "flavour": flavour, "platform": platform}
     typed |= {"trust_paths": trust_paths, "machine": machine, "sources": sources}
@@ -196,11 +182,6 @@ def image(
     made |= {"suites": SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)}
     shown = {"quiet": quiet, "verbose": verbose}
     _build(msgspec.structs.replace(request, **made), as_json, plan_only=plan, shown=shown)
-
-
-def _shared(places: list[str] | None, trust: list[Path] | None, key: Path | None, share: str) -> dict[str, Any]:
-    """Return the fields of `SourceOptions` for a shared cache."""
-    return {"cache": tuple(places or ()), "cache_trust": tuple(trust or ()), "cache_key": key, "cache_check": share}
 
 
 def _packs(pack: str, engine: str) -> Compression | None:
@@ -257,9 +238,9 @@ def matrix(
         Path | None, typer.Option(help="A folder that other machines see, which take images from it too.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="With --on: jobs that share the images; else at most 8.")] = 0,
-    shared: SharedCache = None,
-    cache_trust: CacheTrust = None,
-    cache_key: CacheKey = None,
+    shared: options.SharedCache = None,
+    cache_trust: options.CacheTrust = None,
+    cache_key: options.CacheKey = None,
     cache_check: CacheCheck = "",
     output: options.Output = Path("dist"),
     quiet: options.Quiet = False,
@@ -280,7 +261,7 @@ def matrix(
         again=again,
         output=output,
         is_shared=queue is not None,
-        sources=SourceOptions(**_shared(shared, cache_trust, cache_key, cache_check)),
+        sources=SourceOptions(**of_shared(shared, cache_trust, cache_key, cache_check)),
     )
     ctx, array = here(quiet=quiet), node.array_of(context)
     ctx.require_checkout("its locks and their proofs")

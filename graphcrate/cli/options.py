@@ -132,11 +132,30 @@ TrustPaths = Annotated[
         "none: for one that you have read.",
     ),
 ]
+SharedCache = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cache", help="A site's shared cache of what was built: a registry's repository, a folder, a web server."
+    ),
+]
+CacheTrust = Annotated[
+    list[Path] | None,
+    typer.Option(help="A public key (cosign.pub): its entries are taken; again for more."),
+]
+CacheKey = Annotated[
+    Path | None,
+    typer.Option(help="Give what is made here to it, signed with this private key."),
+]
 DIST = Path("dist")  #: below the folder where a command is typed, unless --output says another
 Output = Annotated[Path, typer.Option(help="Folder of images.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say warnings alone, and the result.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Say also what is the same for each machine and build.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
+
+
+def of_shared(places: list[str] | None, trust: list[Path] | None, key: Path | None, share: str = "") -> dict[str, Any]:
+    """Return the fields of `SourceOptions` for a shared cache."""
+    return {"cache": tuple(places or ()), "cache_trust": tuple(trust or ()), "cache_key": key, "cache_check": share}
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ from graphcrate.compat.variants.ported import on_platform
 from graphcrate.compat.variants.support import MARKS, Mark, Support, models_with, support
 from graphcrate.host import streams
 from graphcrate.host.context import Context
+from graphcrate.inputs.shared.stock import StockLine
 from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.command import command, setting
 from graphcrate.model.lock_proof import LockProof
@@ -195,6 +196,12 @@ def removals(gone: Sequence[Removal]) -> Iterator[str]:
     for removal in gone:
         files = f"; with it {joined(removal.files)}" if removal.files else ""
         yield f"{removal.image.name or removal.image.digest}  {size(removal.bytes)}  {removal.why}{files}"
+
+
+def stock(entries: Sequence[StockLine]) -> Iterator[str]:
+    """Yield a line for each entry of a shared cache: what it is, who made it when, why it is not taken."""
+    rows = [(line.title or line.tag, size(line.bytes), line.made, line.maker, line.place, line.why) for line in entries]
+    yield from _columns(rows) if rows else ()
 
 
 def bases(known: Sequence[SharedBase], fate: str = "prunable") -> Iterator[str]:

@@ -72,6 +72,6 @@ def wait(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def now_utc() -> str:
-    """The date and time in UTC, to the second, as ISO 8601 has it ("2026-11-22T04:53:06Z")."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def now_utc(ago: float = 0) -> str:
+    """The date and time in UTC, to the second, as ISO 8601 has it ("2026-11-22T04:53:06Z"); so many seconds ago."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now() - ago))

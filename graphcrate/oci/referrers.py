@@ -5,8 +5,6 @@ keep it: an index under a tag made of the image's digest, with the entries of al
 """
 
 import contextlib
-import re
-import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +18,6 @@ from ocilayout import spec
 from ocilayout.image import digest_of
 
 TRIES = 6  #: of writing the index, where others write theirs at the same moment
-PAGES = 64  #: of a list; a registry that answers with more is broken
 _UNKNOWN = (
     400,
     404,
@@ -30,7 +27,6 @@ _UNKNOWN = (
     422,
     501,
 )  #: what registries answer to a question or a manifest that they do not know
-_NEXT = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
 
 
 class _List(msgspec.Struct):
@@ -94,9 +90,8 @@ def add(target: Repository, digest: str, entries: Sequence[spec.Descriptor]) -> 
 
 def _made_by_the_registry(source: Repository, digest: str) -> list[dict[str, Any]] | None:
     """The registry's own list; None where it makes none. Raises NetworkError."""
-    url, entries = source.url("referrers", digest), list[dict[str, Any]]()
-    for _ in range(PAGES):
-        response = source.ask("GET", url, {"Accept": ACCEPT})
+    entries = list[dict[str, Any]]()
+    for response in source.pages(source.url("referrers", digest), {"Accept": ACCEPT}):
         if response.status in (403, *_UNKNOWN) and not entries:  # some give no rights for what they do not know
             return None
         if response.status != 200:
@@ -105,10 +100,6 @@ def _made_by_the_registry(source: Repository, digest: str) -> list[dict[str, Any
             entries += codec.decode(_checked(response.body), _List).manifests
         except UNREADABLE:  # some proxies answer any question with a page of theirs
             return entries or None
-        link = _NEXT.search(response.headers.get("Link") or "")
-        url = urllib.parse.urljoin(response.url, link[1]) if link else ""
-        if not source.is_ours(url):
-            break
     return entries
 
 

@@ -3,7 +3,9 @@
 `session` logs in; `upload` and `push` write.
 """
 
-from collections.abc import Callable, Mapping
+import re
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from patienthttp.client import Response
 
 ACCEPT = ", ".join((*spec.INDEX_TYPES, *spec.MANIFEST_TYPES))
+PAGES = 64  #: of a list; a registry that answers with more is broken
+_NEXT = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
 LARGEST_DOCUMENT = 4 << 20  #: the distribution spec asks registries to take manifests of at least this size
 
 
@@ -33,6 +37,10 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         return digest_of(self.data)
+
+
+class _Tags(msgspec.Struct):
+    tags: tuple[str, ...] | None = ()
 
 
 class _Typed(msgspec.Struct, rename="camel"):
@@ -106,6 +114,40 @@ class Repository(Session):
                     raise self.explained(error) from error
             # A token lasts minutes, and the layers before this one may have taken longer.
             self._ask("HEAD", url, {})
+
+    def pages(self, url: str, headers: Mapping[str, str] = {}) -> Iterator["Response"]:
+        """Yield the answers of a list that comes in pages. Raises NetworkError."""
+        for _ in range(PAGES):
+            response = self.ask("GET", url, headers)
+            yield response
+            link = _NEXT.search(response.headers.get("Link") or "")
+            url = urllib.parse.urljoin(response.url, link[1]) if link else ""
+            if not self.is_ours(url):
+                return
+
+    def tags(self) -> list[str]:
+        """List the repository's tags; none where there is no such repository. Raises NetworkError."""
+        names: list[str] = []
+        for response in self.pages(self.url("tags", "list?n=1000")):
+            if response.status == 404:
+                break
+            if response.status != 200:
+                raise self.unexpected(response, f"a question what {self.name} has")
+            try:
+                names += codec.decode(response.body, _Tags).tags or ()
+            except UNREADABLE as error:
+                raise self.unexpected(response, f"a question what {self.name} has") from error
+        return names
+
+    def remove(self, tag: str) -> None:
+        """Remove the manifest of a tag, where there is one. Raises NetworkError."""
+        try:
+            digest = self.manifest(tag).digest
+        except ResolutionError:
+            return
+        response = self.ask("DELETE", self.url("manifests", digest))
+        if response.status not in (200, 202, 204, 404):
+            raise self.unexpected(response, f"the removal of {self.name}:{tag}")
 
     def _ask(self, method: str, url: str, headers: Mapping[str, str], limit: int = LARGEST_ANSWER) -> "Response":
         """An answer of 200 or 404, after logging in where the registry asks for it."""

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 
 import pytest
 
@@ -43,6 +44,11 @@ def test_what_a_first_user_compiles_a_second_one_gets_by_its_signature(users):
     assert "from a shared cache, signed by a key that you trust: annoy" in taken.stderr
     assert "compiling annoy" not in taken.stderr
     assert layers(second) == layers(first)
+    for action in ("push --cache-key cosign.key", "list", "verify"):
+        assert "annoy-" in first.type(f"./build.py cache {action} --cache /shared/cache --cache-trust cosign.pub")
+    shutil.rmtree(second.cache / "compiled")
+    assert "annoy-" in second.type("./build.py cache pull --cache /shared/cache --cache-trust cosign.pub")
+    assert first.type("./build.py cache prune --cache /shared/cache --cache-trust cosign.pub") == "", "all of it counts"
 
 
 @pytest.mark.engine("docker-registry", "root", "setpriv", "useradd", "make")

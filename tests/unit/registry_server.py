@@ -51,6 +51,7 @@ class RegistryServer(loopback.Loopback):
     lists: bool = False  # referrers by itself, in pages of `page`
     page: int = 2
     tells: bool = True  # how far an upload is, when asked
+    deletes: bool = True  # manifests
     forgets: bool = False  # an upload of which a chunk broke off
     homes: dict[str, set[str]] = dataclasses.field(default_factory=dict)  # repository → digests of its blobs
     uploads: dict[str, bytearray] = dataclasses.field(default_factory=dict)
@@ -146,6 +147,8 @@ class Answers(loopback.Answers):
         elif path.startswith("/v2/") and self.allowed():
             if found := _UPLOAD.fullmatch(path):
                 self.where(found[2])
+            elif path.endswith("/tags/list"):
+                self.tags(path.removeprefix("/v2/").removesuffix("/tags/list"), query)
             else:
                 self.content(path.removeprefix("/v2/"), fault)
 
@@ -229,7 +232,15 @@ class Answers(loopback.Answers):
         return self.answer(201, headers={"Docker-Content-Digest": registry.altered_digest or digest})
 
     def do_DELETE(self):
-        if not self.in_mood():
+        if self.in_mood():
+            return
+        if _MANIFEST.fullmatch(self.path):
+            documents, whole = self.registry.documents, self.path.removeprefix("/v2/")
+            same = [path for path, document in documents.items() if document == documents[whole]]
+            for path in same if self.registry.deletes else ():
+                del documents[path]
+            self.answer(202 if self.registry.deletes else 405, b'{"errors":[{"code":"UNSUPPORTED"}]}')
+        else:
             self.registry.uploads.pop(_UPLOAD.fullmatch(self.path.partition("?")[0])[2], None)
             self.answer(204)
 
@@ -334,6 +345,14 @@ class Answers(loopback.Answers):
         if fault == "wrong":
             data = data.replace(b'"schemaVersion": 2', b'"schemaVersion":  2')
         return self.answer(200, data, {"Content-Type": media_type})
+
+    def tags(self, name, query):
+        """A page of the repository's tags."""
+        prefix, page = f"{name}/manifests/", self.registry.page
+        names = sorted(path.removeprefix(prefix) for path in self.registry.documents if path.startswith(prefix))
+        names = [tag for tag in names if ":" not in tag and tag > dict(urllib.parse.parse_qsl(query)).get("last", "")]
+        more = {"Link": f'</v2/{name}/tags/list?n={page}&last={names[page - 1]}>; rel="next"'} if names[page:] else {}
+        self.answer(200, json.dumps({"name": name, "tags": names[:page] or None}).encode(), more)
 
     def referrers(self, name, digest):
         """A page of what has this subject, as distribution specification 1.1 lists it."""

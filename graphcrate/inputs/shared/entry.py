@@ -4,6 +4,7 @@ The statement is in-toto's, in a DSSE envelope, signed as images are (`attest`).
 """
 
 import binascii
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,8 @@ from graphcrate.model.words import printable
 PREDICATE = f"{statement.OURS}cache-entry:2"
 MOST_BYTES = 256 << 10  #: of an envelope; one has a thousand, and a hundred more for each file
 MOST_FILES = 256  #: of an entry; an image has its layers and a dozen documents
+TAG = re.compile(r"(?P<kind>[a-z]+)-(?P<key>[0-9a-z.-]{16,100})")  #: the name of an entry in a place
+UNTRUSTED = "no key that you trust has signed it"
 #: Kinds of entries. The key of each is one that this machine's own cache has it under, so that no entry is found
 #: for anything but what would be made here.
 COMPILED = "compiled"  #: a wheel that was compiled (`inputs.extensions.key`)
@@ -47,8 +50,8 @@ class SharedFile(msgspec.Struct, frozen=True, kw_only=True):
 class CacheEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The signed facts of an entry: the kind and the key that its files were made for.
 
-    `seconds`: what making them took. `maker` and `made` (UTC) are for people: which graphcrate wrote it, on which
-    machine, and when.
+    `seconds`: what making them took. `maker`, `made` (UTC) and `title` are for people: which graphcrate wrote it, on
+    which machine, and when; what it is.
     """
 
     kind: str
@@ -57,6 +60,7 @@ class CacheEntry(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     maker: str
     made: str
+    title: str = ""
 
     @property
     def tag(self) -> str:
@@ -81,6 +85,7 @@ class _Predicate(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
     maker: Annotated[str, msgspec.Meta(max_length=200)]
     made: Annotated[str, msgspec.Meta(max_length=40)]
+    title: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 def tag(kind: str, key: str) -> str:
@@ -100,12 +105,33 @@ def opened(data: bytes, kind: str, key: str, trusted: Iterable[keys.PublicKey]) 
 
     It has to be signed by one of these keys, and about this kind and key: an entry may have been moved or copied.
     """
-    try:
-        envelope = codec.decode(data, signing.Envelope)
-    except (*UNREADABLE, binascii.Error):
+    envelope = _read(data)
+    if envelope is None:
         return "it is not a signed statement"
     if not signing.is_signed(envelope, trusted):
-        return "no key that you trust has signed it"
+        return UNTRUSTED
+    known = _stated(envelope)
+    if isinstance(known, CacheEntry) and (known.kind, known.key) != (kind, key):
+        return f"it is the entry of {printable(known.kind)} {printable(known.key[:12])}, under another name"
+    return known
+
+
+def claimed(data: bytes) -> CacheEntry | None:
+    """Return what an envelope says, by any key or none; None where it says nothing that is an entry."""
+    envelope = _read(data)
+    known = _stated(envelope) if envelope else None
+    return known if isinstance(known, CacheEntry) else None
+
+
+def _read(data: bytes) -> signing.Envelope | None:
+    try:
+        return codec.decode(data, signing.Envelope)
+    except (*UNREADABLE, binascii.Error):
+        return None
+
+
+def _stated(envelope: signing.Envelope) -> CacheEntry | str:
+    """Return the entry of an envelope, or the reason why there is none in it."""
     try:
         document = statement.decode(envelope.payload)
         if (envelope.payload_type, document.predicate_type) != (statement.PAYLOAD, PREDICATE):
@@ -113,8 +139,6 @@ def opened(data: bytes, kind: str, key: str, trusted: Iterable[keys.PublicKey]) 
         about = codec.convert(document.predicate, _Predicate)
     except UNREADABLE:
         return "its statement is of another version of graphcrate"
-    if (about.kind, about.key) != (kind, key):
-        return f"it is the entry of {printable(about.kind)} {printable(about.key[:12])}, under another name"
     if len({file.name for file in about.files}) < len(about.files):
         return "its statement has two files of one name"
     return CacheEntry(**msgspec.structs.asdict(about))

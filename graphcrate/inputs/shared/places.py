@@ -3,10 +3,12 @@
 A place is asked and never trusted: what it gives counts by its signature, and a file by its hash.
 """
 
+import contextlib
+import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -31,6 +33,7 @@ from patienthttp.errors import ABSENT, redacted
 
 _FILE = "application/octet-stream"
 _PIECE = 1 << 20
+_WRITING = 86400.0  #: seconds that writing an entry takes at most, and clocks differ
 _LONGEST_PAUSE = 0.25  #: seconds between two tries: compiling is the other way
 
 
@@ -54,6 +57,14 @@ class CachePlace(ABC):
 
         `sources`: where the files are here, in their order.
         """
+
+    @abstractmethod
+    def tags(self) -> list[str]:
+        """List the names of its entries."""
+
+    @abstractmethod
+    def remove(self, tag: str) -> None:
+        """Remove an entry, where it is there. Its files may stay."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +94,30 @@ class CacheFolder(CachePlace):
         """Write all under temporary names, and rename them; what another entry has brought is there already."""
         for file, path in zip(made.files, sources, strict=True):
             if file.is_at(self._blob(file)):
+                with contextlib.suppress(OSError):  # another user's
+                    os.utime(self._blob(file))  # `unnamed` leaves it
                 continue
             with path.open("rb") as source, writing(self._blob(file), mode=0o644) as part, part.open("wb") as stream:
                 while piece := source.read(_PIECE):
                     stream.write(piece)
         write_file(self._entry(made.tag), envelope)
+
+    def tags(self) -> list[str]:
+        """List them; what has no such name is none."""
+        folder = self.path / "entries"
+        names = [path.stem for path in folder.glob("*.json")] if folder.is_dir() else []
+        return sorted(name for name in names if entry.TAG.fullmatch(name))
+
+    def remove(self, tag: str) -> None:
+        """Unlink it; who has it open reads on."""
+        self._entry(tag).unlink(missing_ok=True)
+
+    def unnamed(self, named: Collection[str]) -> list[Path]:
+        """List files whose hash is none of these, but for what may be of an entry that is being written."""
+        old = settings.now() - _WRITING
+        paths = sorted((self.path / "blobs" / "sha256").glob("*"))
+        states = {path: path.lstat() for path in paths if path.name not in named}
+        return [path for path, state in states.items() if state.st_mtime < old]
 
     def _entry(self, tag: str) -> Path:
         return self.path / "entries" / f"{tag}.json"
@@ -102,11 +132,16 @@ class CacheFolder(CachePlace):
     @staticmethod
     def _opened(path: Path) -> IO[bytes]:
         """Open a plain file. Others write to the folder: a link would lead out of it, and a pipe never ends."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+        else:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return os.fdopen(descriptor, "rb")
             os.close(descriptor)
-            raise IntegrityError(f"{path} is not a file", cause="A shared cache has files alone.")
-        return os.fdopen(descriptor, "rb")
+        raise IntegrityError(f"{path} is not a file", cause="A shared cache has files alone.")
 
 
 @dataclass(frozen=True)
@@ -131,7 +166,22 @@ class WebServer(CachePlace):
 
     def write(self, made: CacheEntry, envelope: bytes, sources: Sequence[Path]) -> None:
         """Raise NetworkError: it is read-only."""
-        raise NetworkError(f"{self.name} is a web server, which is read alone", next_step="name a registry or a folder")
+        raise self._refusal
+
+    def tags(self) -> list[str]:
+        """Raise NetworkError: it answers for names alone."""
+        raise self._refusal
+
+    def remove(self, tag: str) -> None:
+        """Raise NetworkError: it is read-only."""
+        raise self._refusal
+
+    @property
+    def _refusal(self) -> NetworkError:
+        return NetworkError(
+            f"{self.name} is a web server, of which entries are read by their names alone",
+            next_step="name the folder that it shows, or a registry",
+        )
 
 
 @dataclass(frozen=True)
@@ -170,6 +220,14 @@ class RegistryCache(CachePlace):
         blobs += [UploadBlob(descriptor=statement, data=envelope), UploadBlob(descriptor=config, data=spec.EMPTY_BLOB)]
         push.push_blobs(self.writing, blobs, lambda _: None)
         push.put_manifest(self.writing, made.tag, msgspec.json.encode(manifest), spec.MANIFEST)
+
+    def tags(self) -> list[str]:
+        """List its tags; those of images are none."""
+        return sorted(tag for tag in self.reading.tags() if entry.TAG.fullmatch(tag))
+
+    def remove(self, tag: str) -> None:
+        """Remove the manifest; the registry collects the blobs that none has."""
+        self.writing.remove(tag)
 
 
 def _descriptor(file: SharedFile) -> spec.Descriptor:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from graphcrate import __version__
@@ -27,8 +28,8 @@ from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.inputs.shared import entry, places
 from graphcrate.inputs.shared.entry import COMPILED, CacheEntry, SharedFile
 from graphcrate.inputs.shared.places import CachePlace
-from graphcrate.model.command import setting
-from graphcrate.model.errors import GraphcrateError, IntegrityError, UsageError
+from graphcrate.model.command import command, setting
+from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError, UsageError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.report import SharedPart
 from graphcrate.model.words import printable
@@ -45,6 +46,7 @@ PLACES, TRUST, KEY, SHARE = (
 THREADS = 4  #: files at once
 _SLOWEST = 1 << 20  #: bytes a second that writing is waited for
 _REFUSED = "refused"  #: folder of the cache with what turned out wrong here
+OTHER_HERE = "made here it was another file"
 _Result = TypeVar("_Result")
 
 
@@ -80,8 +82,8 @@ class SiteCache:
                 continue
             known = entry.opened(answer[0], kind, key, self.trusted)
             why = known if isinstance(known, str) else objection(known)
-            if isinstance(known, CacheEntry) and not why and self._refusal(known).exists():
-                why = "made here it was another file"
+            if isinstance(known, CacheEntry) and not why and self.is_refused(known):
+                why = OTHER_HERE
             if why or isinstance(known, str):
                 self.ctx.progress.note(f"{place.name}: {title} is not taken: {why}")
             else:
@@ -119,16 +121,18 @@ class SiteCache:
         self.parts.append(SharedPart(title=title, place=place.name, bytes=size, maker=known.who))
         return True
 
-    def offer(self, kind: str, key: str, sources: Mapping[str, Path], seconds: float = 0) -> bool:
+    def offer(self, kind: str, key: str, sources: Mapping[str, Path], title: str, seconds: float = 0) -> bool:
         """Put files under their names into the first place that takes them, where it lacks the entry; tell whether.
 
-        `seconds`: what making them took.
+        `seconds`: what making them took; `title`: what it is, for people.
         """
         place = next((place for place in self.places if place.is_writable), None)
         if self.signer is None or place is None:
             return False
         size = sum(path.stat().st_size for path in sources.values())
-        question = functools.partial(self._put, place, self.signer, entry.tag(kind, key), kind, key, sources, seconds)
+        maker, made = _maker(), settings.now_utc()
+        new = CacheEntry(kind=kind, key=key, files=(), seconds=seconds, maker=maker, made=made, title=title)
+        question = functools.partial(self._put, place, self.signer, new, sources)
         answer = self._asked(place, "cannot be written", [question], SECONDS + size / _SLOWEST)
         return answer is not None and answer[0]
 
@@ -170,37 +174,41 @@ class SiteCache:
                 cause=f"The same sources and compilers give the same bytes: {printable(known.maker)} wrote "
                 f"{file.sha256} on {printable(known.made)}, and this machine, {_maker()}, made {here}. "
                 "One of the two is faulty, or was changed.",
-                next_step="the same command again builds with the wheel from here; remove the entry "
-                f"{known.tag} from {place.name}, and ask who has the key that signed it",
+                next_step=f"{command('cache', 'prune', cache=place.name, cache_trust='cosign.pub')}    (with --yes it "
+                "goes); ask who has the key that signed it. The same command again takes the wheel from here",
             )
 
     def give(self, wheels: Iterable[Path]) -> None:
         """Put wheels of the cache into the place that is written to, where it lacks them."""
-        given = [wheel.name for wheel in wheels if self.offer(COMPILED, wheel.parent.name, {wheel.name: wheel})]
+        given = [
+            wheel.name for wheel in wheels if self.offer(COMPILED, wheel.parent.name, {wheel.name: wheel}, wheel.name)
+        ]
         if given:
             self.ctx.progress.note(f"to the shared cache {self.writes_to}: {', '.join(given)}")
 
-    def _put(
-        self,
-        place: CachePlace,
-        signer: keys.PrivateKey,
-        tag: str,
-        kind: str,
-        key: str,
-        sources: Mapping[str, Path],
-        seconds: float,
-    ) -> bool:
-        """Put an entry into a place; False where one that counts is there."""
-        there, own = place.read(tag), [*self.trusted, signer.public_key()]
-        if there is not None and isinstance(entry.opened(there, kind, key, own), CacheEntry):
+    def _put(self, place: CachePlace, signer: keys.PrivateKey, new: CacheEntry, sources: Mapping[str, Path]) -> bool:
+        """Put an entry with these files into a place; False where one that counts is there."""
+        there, own = place.read(new.tag), [*self.trusted, signer.public_key()]
+        if there is not None and isinstance(entry.opened(there, new.kind, new.key, own), CacheEntry):
             return False
         files = tuple(SharedFile.of(path, name) for name, path in sources.items())
-        made = CacheEntry(kind=kind, key=key, files=files, seconds=seconds, maker=_maker(), made=settings.now_utc())
-        place.write(made, entry.sealed(made, signer), list(sources.values()))
+        new = msgspec.structs.replace(new, files=files)
+        place.write(new, entry.sealed(new, signer), list(sources.values()))
         return True
 
+    def require_no_failure(self) -> None:
+        """Raises NetworkError where a place failed, which was said."""
+        if self._failed:
+            raise NetworkError(
+                f"not all was done: {', '.join(sorted(self._failed))} failed, as said above",
+                next_step="the same command again goes on where it stopped",
+            )
+
+    def is_refused(self, known: CacheEntry) -> bool:
+        """Tell whether an entry turned out wrong here."""
+        return self._refusal(known).exists()
+
     def _refusal(self, known: CacheEntry) -> Path:
-        """The file that says that an entry turned out wrong here."""
         return self.ctx.cache.path(_REFUSED, f"{known.key}-{known.files[0].sha256}")
 
     def _asked(

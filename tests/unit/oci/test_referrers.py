@@ -8,7 +8,7 @@ import pytest
 from graphcrate.host.net import Client
 from graphcrate.model.errors import NetworkError
 from graphcrate.oci import reference, referrers
-from graphcrate.oci.registry import Repository
+from graphcrate.oci.registry import PAGES, Repository
 from ocilayout import spec
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer
@@ -85,7 +85,7 @@ def test_endless_list_of_referrers_is_left(registry, target):
         return True
 
     registry.moods.append(go_round)
-    assert len(list(referrers.listed(target, IMAGE))) == len(asked) == referrers.PAGES
+    assert len(list(referrers.listed(target, IMAGE))) == len(asked) == PAGES
 
 
 def test_registry_without_referrers_api_gets_an_index_tag(registry, target):
