@@ -76,4 +76,5 @@ def program(ctx: Context) -> Argv:
 
 
 def _start(words: tuple[str, ...], folder: Path, name: str, ctx: Context) -> process.Background:
-    return process.start(Argv(words), folder, name, ctx.environment)
+    # `image_words` made them, and the job's file has kept them since
+    return process.start(line(*words), folder, name, ctx.environment)
