@@ -11,6 +11,7 @@ from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer
 from graphcrate.model.command import Command
 from graphcrate.model.errors import GraphcrateError
+from graphcrate.model.recipe import Additions
 from graphcrate.serve.questions import Question
 
 
@@ -41,7 +42,7 @@ def judge(question: Question, ctx: Context) -> SiteVerdict:
         target = explain.find_target(ctx, question.machine)
         explanation = explain.explain(recipe, target, question.machine, question.cuda or None, today=settings.today())
         typed = question.request(",".join(target.gpus or ()).lower())
-        judged = msgspec.structs.replace(typed, machine=question.machine, additions=type(typed.additions)())
+        judged = msgspec.structs.replace(typed, machine=question.machine, additions=Additions())
         choice = explain.select_variant(judged, ctx)
     except GraphcrateError as refusal:
         return SiteVerdict(explanation, None, refusal, question.cuda)

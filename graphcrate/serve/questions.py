@@ -35,7 +35,7 @@ FileText = Annotated[str, msgspec.Meta(pattern=_LINES, max_length=200_000)]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A request of a site's user. Empty: nothing was output."""
+    """A request of a site's user. An empty field was not filled in."""
 
     stack: Name = "pyg"
     cuda: Annotated[str, msgspec.Meta(pattern=r"^([0-9][0-9.]*|cpu)?$", max_length=10)] = ""

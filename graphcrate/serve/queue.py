@@ -120,7 +120,7 @@ class JobQueue:
         return self._folder / job.id
 
     def ask(self, job: SiteJob) -> SiteJob:
-        """JobQueue a job; return the equal one where that waits, runs or has succeeded."""
+        """Queue a job; return the equal one where that waits, runs or has succeeded."""
         if known := self._jobs.get(job.id):
             is_old = job.kind == "plan" and known.ended and job.created - known.ended > PLAN_SECONDS
             if not known.is_over or job.id in self._running or (known.state == "done" and not is_old):

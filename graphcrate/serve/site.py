@@ -95,7 +95,7 @@ class Site:
         return Response(text, media_type="text/html")
 
     def plan(self, question: Question, verdict: SiteVerdict, user: str) -> SiteJob:
-        """JobQueue the plan of what was asked for."""
+        """Queue the plan of what was asked for."""
         assert verdict.request is not None
         words = questions.image_words(self.program, verdict.request, "--plan", "--json", f"--output={self.dist}")
         name = f"p{question.key()}"
@@ -259,7 +259,7 @@ async def explain(request: Request) -> Response:
 
 
 async def plan(request: Request) -> Response:
-    """JobQueue a plan, what `image --plan --json` prints; the same question within ten minutes is the same plan."""
+    """Queue a plan, what `image --plan --json` prints; the same question within ten minutes is the same plan."""
     site = _site(request)
     question = questions.read(await request.body())
     verdict = await asyncio.to_thread(judge, question, site.ctx)

@@ -103,7 +103,7 @@ class CacheFolder(CachePlace):
         write_file(self._entry(made.tag), envelope)
 
     def tags(self) -> list[str]:
-        """List them; what has no such name is none."""
+        """List them; files with other names are left out."""
         folder = self.path / "entries"
         names = [path.stem for path in folder.glob("*.json")] if folder.is_dir() else []
         return sorted(name for name in names if entry.TAG.fullmatch(name))
@@ -222,7 +222,7 @@ class RegistryCache(CachePlace):
         push.put_manifest(self.writing, made.tag, msgspec.json.encode(manifest), spec.MANIFEST)
 
     def tags(self) -> list[str]:
-        """List its tags; those of images are none."""
+        """List its tags; those of images are left out."""
         return sorted(tag for tag in self.reading.tags() if entry.TAG.fullmatch(tag))
 
     def remove(self, tag: str) -> None:
