@@ -34,6 +34,7 @@ from graphcrate.host.context import Context  # noqa: E402
 from graphcrate.host.sandbox.sandbox import Exec  # noqa: E402
 from graphcrate.model.errors import GraphcrateError  # noqa: E402
 from graphcrate.model.plan import VENV  # noqa: E402
+from graphcrate.model.suite import FOLDER  # noqa: E402
 from graphcrate.oci.layout import read_layout  # noqa: E402
 from graphcrate.smoke import suites  # noqa: E402
 
@@ -140,7 +141,7 @@ def measured(run: Callable[..., Any], program: str, arguments: Sequence[str]) ->
 
     begun = time.perf_counter()
     # too few epochs for the band: the verdict says so, and is not what is looked at
-    run([f"{VENV}/bin/python", f"{suites.SUITES_FOLDER}/{program}.py", *arguments], hear)
+    run([f"{VENV}/bin/python", f"{FOLDER}/{program}.py", *arguments], hear)
     if len(ended) < 2 or not re.match(r"\d+m", lines[-1]):
         sys.exit("\n".join(lines[-20:]))
     epochs = [after - before for before, after in itertools.pairwise(ended)]

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from graphcrate.smoke.suites import SUITES_FOLDER
+from graphcrate.model.suite import FOLDER
 from tests.conftest import ROOT
 from tests.engines.conftest import build
 from tests.engines.far_hosts import DEVICE, far_hosts, loaded_cores
@@ -126,7 +126,7 @@ RUNS = pytest.mark.parametrize("runs", [3, pytest.param(50, marks=pytest.mark.we
 
 @RUNS
 def test_suite_nccl_ends_on_two_nodes_by_gloo(stand, runs):
-    words = (f"{SUITES_FOLDER}/nccl.py", "--device", "cpu", "--per-node", "--most", "512")
+    words = (f"{FOLDER}/nccl.py", "--device", "cpu", "--per-node", "--most", "512")
     for _ in range(runs):
         ends_well(stand.nodes(*words, verdict=PASSED), PASSED)
 
@@ -134,7 +134,7 @@ def test_suite_nccl_ends_on_two_nodes_by_gloo(stand, runs):
 @RUNS
 def test_suite_ddp_ends_on_two_nodes(stand, runs):
     for _ in range(runs):
-        ends_well(stand.ranks(f"{SUITES_FOLDER}/ddp.py", "--device", "cpu", verdict=PASSED), PASSED)
+        ends_well(stand.ranks(f"{FOLDER}/ddp.py", "--device", "cpu", verdict=PASSED), PASSED)
 
 
 @RUNS
