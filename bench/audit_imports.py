@@ -40,8 +40,9 @@ from bench.audit_record import (
     summary,
 )
 from graphcrate.host import process, settings
+from graphcrate.host.arguments import line
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import remove_tree
+from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.inputs.bases import Base, debian, debs
 from graphcrate.inputs.bases.archive import SuiteArchive
@@ -188,7 +189,7 @@ def driver_libraries(ctx: Context, work: Path) -> Path:
         packages, tree = [newest[name] for name in DRIVER_PACKAGES], scratch / "tree"
         found = debs.fetch_debs(packages, DRIVER_SUITE, ctx, listed=archive.listed, what="driver")
         for deb in sorted(found, key=lambda path: path.name):
-            process.output(["dpkg-deb", "-x", str(deb), str(tree)])
+            process.output(line("dpkg-deb", "-x", str(deb), str(tree)))
         (current,) = tree.glob("usr/lib/*/nvidia/current")
         folder.parent.mkdir(parents=True, exist_ok=True)
         current.rename(folder)
@@ -262,7 +263,7 @@ def install(group: Group, pair: Pair, site: Path, ground: Ground) -> None:
     argv += ["--target", str(site), "--cache-dir", str(ground.work / "uv")]
     argv += [word for name in files for word in (f"--{name}", str(ground.work / f"{name}.txt"))]
     argv += ["--find-links", str(ground.wheels.absolute())] if ground.wheels else []
-    done = process.run(argv, environment=settings.child_environment(), timeout=1800)
+    done = process.run(line(*argv), environment=settings.child_environment(), timeout=1800)
     if done.returncode:
         raise GraphcrateError("uv cannot install it\n" + "\n".join(done.lines[-_TOLD:]))
 

@@ -13,8 +13,10 @@ from bench.main_job import working_folder
 from bench.page import ROOT, say
 
 #: of this process's environment, what a newcomer needs to reach the network and their wheels
-KEPT = ("PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "PIP_CERT", "PIP_INDEX_URL", "PIP_FIND_LINKS", "http_proxy")
-KEPT += ("https_proxy", "no_proxy")
+KEPT = (
+    *("PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "PIP_CERT", "PIP_INDEX_URL", "PIP_FIND_LINKS"),
+    *("http_proxy", "https_proxy", "no_proxy"),
+)
 
 
 class Taken(NamedTuple):

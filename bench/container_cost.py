@@ -30,6 +30,7 @@ from graphcrate.engines import table  # noqa: E402
 from graphcrate.engines.embedded import run as embedded  # noqa: E402
 from graphcrate.engines.trials import artifact as subject  # noqa: E402
 from graphcrate.host import process, settings  # noqa: E402
+from graphcrate.host.arguments import line  # noqa: E402
 from graphcrate.host.context import Context  # noqa: E402
 from graphcrate.host.sandbox.sandbox import Exec  # noqa: E402
 from graphcrate.model.errors import GraphcrateError  # noqa: E402
@@ -92,7 +93,7 @@ def places(
 
     def outside(argv: Sequence[str], on_line: Callable[[str], None]) -> Any:  # noqa: ANN401
         program = str(unpacked.rootfs / argv[1].lstrip("/"))
-        command = [*TIMED, str(python), program, *argv[2:]]
+        command = line(*TIMED, str(python), program, *argv[2:])
         return process.run(command, environment=settings.child_environment() | variables, on_line=on_line)
 
     found: dict[str, Callable[..., Any]] = {OUTSIDE: outside}

@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +32,11 @@ LINES = 8  #: of what a try wrote
 def main(orders: Path, found: Path) -> None:
     told = json.loads(orders.read_text())
     site, seconds = told["site"], told["seconds"]
-    imports = {name: attempt(lambda name=name: imported(name, site), seconds) for name in told["imports"]}
+    imports = {name: attempt(partial(imported, name, site), seconds) for name in told["imports"]}
     files: dict[str, Any] = {}
     for first in dict.fromkeys([told["first"], *told["imports"]]):
         left = [file for file in told["files"] if not files.get(file, {}).get("ok")]
-        whole = attempt(lambda first=first, left=left: after(first, site, left, seconds), seconds * (len(left) + 1))
+        whole = attempt(partial(after, first, site, left, seconds), seconds * (len(left) + 1))
         for file in left:
             outcome = whole.get("files", {}).get(file, whole)
             if outcome["ok"] or file not in files:
@@ -51,7 +52,7 @@ def after(first: str, site: str, files: list[str], seconds: int) -> dict[str, An
     """Observe each of these libraries in a copy of a process that has imported `first`, or tried to."""
     if first:
         imported(first, site)
-    outcomes = {file: attempt(lambda file=file: loaded(file, site), seconds) for file in files}
+    outcomes = {file: attempt(partial(loaded, file, site), seconds) for file in files}
     return {"ok": True, "error": "", "files": outcomes}
 
 

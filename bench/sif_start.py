@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,7 +97,7 @@ def started(image: Path, mount: str, program: str) -> Start:
     return Start(time.monotonic() - begun, children_seconds() - cpu)
 
 
-def table(images: dict[str, Path], starts: dict[tuple[str, str], Sequence[Start]]) -> list[str]:
+def table(images: dict[str, Path], starts: Mapping[tuple[str, str], Sequence[Start]]) -> list[str]:
     """The table's lines."""
     lines = [
         "| | size | mount | seconds | of the folder's | CPU s | of the folder's |",

@@ -30,10 +30,9 @@ from graphcrate.host.sandbox import sandbox
 from graphcrate.host.workers import default_jobs
 from graphcrate.inputs import extensions, toolkits
 from graphcrate.inputs.bases.debs import fetch_sources
-from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions.compile import make_venv, provide
 from graphcrate.model.lock import Lock, decode_lock
-from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep
+from graphcrate.model.plan import BUILD, CUDA_HOME, VENV, CompileStep
 from graphcrate.resolve.sources.fetch import fetch
 from graphcrate.resolve.stack.base import prepare_base
 from nsbox.box import Bind
@@ -136,11 +135,11 @@ def plainly(job: extensions.CompileJob, folder: Path) -> float:
         build.mkdir()
         shutil.copyfile(job.files[package.file.sha256], build / package.file.name)
         (build / "tmp").mkdir()
-        binds = [Bind(venv, VENV), Bind(build, house.BUILD, read_only=False)]
+        binds = [Bind(venv, VENV), Bind(build, BUILD, read_only=False)]
         binds += [Bind(job.toolkit, CUDA_HOME)] if job.toolkit is not None else []
         command = [f"{VENV}/bin/python", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-cache-dir"]
-        command += ["--no-index", "--wheel-dir", house.BUILD, f"{house.BUILD}/{package.file.name}"]
-        inside = {**environment, "TMPDIR": f"{house.BUILD}/tmp"}
+        command += ["--no-index", "--wheel-dir", BUILD, f"{BUILD}/{package.file.name}"]
+        inside = {**environment, "TMPDIR": f"{BUILD}/tmp"}
 
         def compile_it(
             command: list[str] = command, inside: "dict[str, str]" = inside, binds: list[Bind] = binds

@@ -9,7 +9,7 @@ import json
 import pprint
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -82,7 +82,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield folder / "escapes.md", f"# Attempts against the sandbox\n\n{table(*sandbox_page.escapes())}\n"
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
 
@@ -191,7 +191,8 @@ def commands() -> str:
         "Of `./build.py` in a checkout, and of `graphcrate` where it is installed. "
         "`./build.py update`, `catalog` and `lock --check` are [upkeep's](../../packages/upkeep/README.md).\n",
     ]
-    known = {one.name or one.callback.__name__.rstrip("_"): one.callback for one in main.app.registered_commands}
+    functions = [(each.name, each.callback) for each in main.app.registered_commands if each.callback is not None]
+    known = {name or function.__name__.rstrip("_"): function for name, function in functions}
     for name, function in sorted(known.items()):
         parts.append(f"## {name}\n\n{inspect.getdoc(function)}\n")
         hints = get_type_hints(function, include_extras=True)

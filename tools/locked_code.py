@@ -10,6 +10,7 @@ import argparse
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
@@ -69,7 +70,7 @@ def libraries(stream: BinaryIO) -> Iterator[tuple[str, Library]]:
             if not binaries.keeps(f"/{info.filename}", info.file_size):
                 continue
             with archive.open(info) as member:
-                found = binaries.read_binary(iter(lambda member=member: member.read(CHUNK), b""), info.filename)
+                found = binaries.read_binary(iter(partial(member.read, CHUNK), b""), info.filename)
             if found is None:
                 continue
             if found.code_fault:

@@ -113,8 +113,8 @@ def main() -> None:
     for project in sorted({*found, *kept}):
         read = found.get(project, {})
         made = kept.get(project, {}) | {version: written(f"{project} {version}", read[version]) for version in read}
-        if known := {version: text for version, text in sorted(made.items()) if text}:
-            lines += [f"\n[{project}]\n", *(f'"{version}" = "{text}"\n' for version, text in known.items())]
+        if named := {version: text for version, text in sorted(made.items()) if text}:
+            lines += [f"\n[{project}]\n", *(f'"{version}" = "{text}"\n' for version, text in named.items())]
     TABLE.write_text(HEAD + "".join(lines), encoding="utf-8")
 
 

@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import msgspec
 from packaging.utils import canonicalize_name, parse_wheel_filename
@@ -87,8 +87,7 @@ def measured(what: Link | Path, sources: Sources, most: int | None) -> tuple[Mea
     if what.url.startswith("file:"):
         return measured(Path(what.url.removeprefix("file://")), sources, most)
     file = RangedFile(sources.client, what.url)
-    stream: BinaryIO = file  # type: ignore[assignment]
-    return measure(stream, what.name, most=most), file.fetched
+    return measure(cast("BinaryIO", file), what.name, most=most), file.fetched
 
 
 def wanted(arguments: argparse.Namespace, sources: Sources, platform: Platform) -> list[Link | Path]:

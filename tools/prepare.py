@@ -80,7 +80,12 @@ def main(words: Sequence[str]) -> int:
     # Set by environment modules on clusters: pip would take what lies there for installed.
     for variable in ("PYTHONPATH", "PYTHONHOME"):
         os.environ.pop(variable, None)
-    return finished(lambda: [prepare_venv(word) for word in words or ["run"]])
+
+    def prepare() -> None:
+        for word in words or ["run"]:
+            prepare_venv(word)
+
+    return finished(prepare)
 
 
 def finished(work: Callable[[], object]) -> int:

@@ -23,7 +23,7 @@ Row = tuple[str, ...]
 def steps() -> tuple[Row, list[Row]]:
     """One row for each step, and what it gets."""
     yes = {True: "yes", False: ""}
-    rows = []
+    rows: list[Row] = []
     for step in Step:
         needs = step.value
         capabilities = ", ".join(f"`{name}`" for name in needs.capabilities) or "none"

@@ -19,6 +19,7 @@ import hashlib
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -155,10 +156,14 @@ def _message(typed: Typed, error: GraphcrateError) -> Message:
 
 def compile_twice(source: Source, typed: Typed, ctx: Context) -> Compiled:
     """Lock a package as it is typed, compile it twice, and use it. Raises GraphcrateError."""
-    options = {"apt": typed.apt.split(), "build_apt": typed.build_apt.split()}
-    machine = MachineRequest(gpu=typed.gpu)
     request = build_request(
-        "image", typed.stack or STACK, typed.cuda, machine=machine, packages=[typed.with_], **options
+        "image",
+        typed.stack or STACK,
+        typed.cuda,
+        machine=MachineRequest(gpu=typed.gpu),
+        packages=[typed.with_],
+        apt=typed.apt.split(),
+        build_apt=typed.build_apt.split(),
     )
     job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=with_engine.EMBEDDED)
     resolution = pipeline.lock_all(job, ctx)
@@ -317,7 +322,7 @@ def main(arguments: Sequence[str]) -> int:
         before = results.get(source.name)
         if before is not None and before.passed and not asked.again:
             continue
-        result = tried(source, lambda typed, source=source: compile_twice(source, typed, ctx))
+        result = tried(source, partial(compile_twice, source, ctx=ctx))
         results[source.name] = result
         note(results, listed)
         ending = "differs" if result.differing else "the same twice"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.locate import read_report
+from graphcrate.artifacts.reports import read_report
 from graphcrate.cli.options import bytes_of
 from graphcrate.host import settings
 from graphcrate.host.context import Context
@@ -159,7 +159,7 @@ class Trials:
 
     def call(self, words: Sequence[str], cwd: Path = ROOT) -> tuple[int, str, str]:
         """Exit code, stdout and stderr of a command of ours."""
-        command = [sys.executable, "-E", "-s", ROOT / "build.py", *words]
+        command = [sys.executable, "-E", "-s", str(ROOT / "build.py"), *words]
         with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
                 out, told = process.communicate(timeout=LIMIT)

@@ -50,7 +50,7 @@ def links(draw: torch.Generator, sources: int, targets: int, number: int) -> tor
     return torch.stack([source, target])
 
 
-class Generated(InMemoryDataset):
+class Generated(InMemoryDataset):  # type: ignore[misc]  # torch is an image's
     """A data set without files: `root` and the other arguments are those of the one that it stands for."""
 
     def __init__(self, root: str = "", *arguments: Any, **options: Any) -> None:  # noqa: ANN401
@@ -235,9 +235,9 @@ def _without_pictures() -> None:
                 raise AttributeError(name)
             return lambda *_, **__: None
 
-    for name in ("matplotlib", "matplotlib.pyplot"):
-        sys.modules[name] = Nothing(name)
-    sys.modules["matplotlib"].pyplot = sys.modules["matplotlib.pyplot"]
+    pictures, pyplot = Nothing("matplotlib"), Nothing("matplotlib.pyplot")
+    vars(pictures)["pyplot"] = pyplot
+    sys.modules |= {"matplotlib": pictures, "matplotlib.pyplot": pyplot}
 
 
 def _on_cpus() -> None:

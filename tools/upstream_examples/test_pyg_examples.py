@@ -8,7 +8,7 @@ import pytest
 from run_example import run_example
 
 #: name, arguments, epochs where there is no option for them
-EXAMPLES = (
+EXAMPLES: tuple[tuple[str, list[str], int], ...] = (
     ("dna.py", [], 8),
     ("gcn.py", ["--epochs=30"], 0),
     ("gat.py", ["--epochs=30"], 0),
