@@ -48,7 +48,7 @@ def names_in(module):
 
 
 def has(module, name):
-    """Whether `module.name` is there. Modules that answer for any name (`__getattr__`) have it."""
+    """Return whether `module.name` is there; modules that answer for any name (`__getattr__`) have it."""
     names = names_in(module)
     return name in names or "__getattr__" in names or f"{module}.{name}" in MODULES or f"{module}.{name}" in PACKAGES
 
