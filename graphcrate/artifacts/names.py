@@ -17,6 +17,27 @@ from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildReport
 from graphcrate.oci.layout import read_layout
 
+OWNER = ".recipe"  #: beside images of a recipe of the user's own: a file with the path of the recipe
+STACK = "stack"  #: the owner of images that are no such recipe's
+
+
+def owner(folder: Path) -> str:
+    """Return the path of the recipe whose images are in this folder, or STACK; empty where none is or nothing says."""
+    reports = _reports(folder)
+    if not reports:
+        return ""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return (folder / OWNER).read_text(encoding="utf-8").strip()
+    asked = reports[-1].asked
+    return STACK if asked and not (asked.additions and asked.additions.name) else ""
+
+
+def leave(folder: Path) -> None:
+    """Remove a folder of images of one name where none is in it any more. Raises OSError where others are."""
+    if [path.name for path in folder.iterdir()] == [OWNER]:
+        (folder / OWNER).unlink()
+    folder.rmdir()
+
 
 def give(output: Path, report: BuildReport) -> None:
     """Let the short name of an image that has passed be this one. What a user gave that name to stays theirs."""

@@ -149,6 +149,6 @@ def remove(removals: Sequence[Removal], ctx: Context) -> list[Removal]:
                 remove_tree(doomed)
             names.tidy(folder.parent)
             with contextlib.suppress(OSError):  # other images are in it
-                folder.parent.rmdir()
+                names.leave(folder.parent)
         gone.append(removal)
     return gone

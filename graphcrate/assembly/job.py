@@ -69,7 +69,7 @@ class BuildJob:
     @property
     def images(self) -> ImageFolders:
         """The folders of its images."""
-        return ImageFolders(self.engine, self.typed.output)
+        return ImageFolders(self.engine, self.typed.output, self.typed.recipe)
 
     @property
     def forecast(self) -> Forecast:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from graphcrate.artifacts import names
 from graphcrate.artifacts.reports import read_report
 from graphcrate.assembly import extensions, planned, summary, with_engine
 from graphcrate.assembly.output import ImageFolders, Journal
@@ -136,14 +137,14 @@ class Maker:
             return None
         from graphcrate.assembly import site_images  # reads layouts: not for an image that is there unchanged
 
-        check_output(self.images.output / plan.name, self.images.aliases(plan))
+        self._check_output(plan)
         report = site_images.take(self.shared, self.images.engine.key(plan), plan, self.images, ctx)
         return report and self._reusable(plan, resolution, ctx)
 
     def _build(self, plan: Plan, resolution: Resolution, ctx: Context) -> BuildReport:
         """Build the image, check it, and write lock and report beside it."""
         folder, lock, engine = self.images.folder(plan), resolution.lock, self.images.engine
-        check_output(self.images.output / plan.name, self.images.aliases(plan))
+        self._check_output(plan)
         self.say_plan(plan, resolution, ctx)
         self.forecast.require_room(plan, lock, ctx)
         try:
@@ -162,12 +163,17 @@ class Maker:
             )
         except BaseException:
             with contextlib.suppress(OSError):  # empty: the first image of this name
-                folder.parent.rmdir()
+                names.leave(folder.parent)
             raise
         report = self._report(plan, resolution, built, ctx)
         write_file(folder / "lock.json", encode(lock))
         ctx.progress.note(summary.step(3, "check the image"))
         return _check(report, folder, self.contents.gpu, ctx)
+
+    def _check_output(self, plan: Plan) -> None:
+        self.images.refuse_anothers(plan.name)
+        check_output(self.images.output / plan.name, self.images.aliases(plan))
+        self.images.own(plan.name)
 
     def _report(self, plan: Plan, resolution: Resolution, built: Built, ctx: Context) -> BuildReport:
         """Report what was built. What stands in place of another file is a warning."""

@@ -83,6 +83,7 @@ def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     if not request.sources.locked:
         resolution = base.with_living_base(ctx, resolution)
     plan = planned.make_plan(job.contents, resolution, ctx)
+    job.images.refuse_anothers(plan.name)
     return job.forecast.lines(f"{plan.name}:{plan.tag}", resolution, ctx, plan), plan
 
 

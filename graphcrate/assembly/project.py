@@ -1,21 +1,27 @@
 """A project's folder: read what it imports and lists, write its recipe, find the recipe again."""
 
+import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
+from graphcrate.compat.adopt import stack
+from graphcrate.compat.adopt.draft import StackSigns
 from graphcrate.compat.requirements import begun, own
 from graphcrate.compat.requirements.begun import Begun, Imports
 from graphcrate.compat.requirements.requirement_files import Within
-from graphcrate.compat.variants import catalog
+from graphcrate.compat.variants import catalog, explain
+from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
+from graphcrate.host.sandbox import gpu
 from graphcrate.model.command import command, for_shell
 from graphcrate.model.errors import UsageError
+from graphcrate.model.recipe import Additions, Expected
 from graphcrate.model.words import joined
 
 #: folders that are not a project's own code
@@ -32,7 +38,7 @@ class Written(NamedTuple):
 
 def init(folder: Path, ctx: Context) -> Written:
     """Write the recipe of a project. Raises UsageError where it has one already, and for a list that is not taken."""
-    path = folder / f"{_slug(folder.resolve().name)}.toml"
+    path = folder / f"{begun.recipe_name(folder.resolve().name)}.toml"
     if (there := recipes(folder)) or path.exists():
         shown = (there or [path])[0].name
         raise UsageError(f"{shown} is there already", next_step=f"{command('add', 'PACKAGE')}    adds to it")
@@ -44,14 +50,41 @@ def init(folder: Path, ctx: Context) -> Written:
             cause=f"It would be one of {', '.join(begun.LISTS)}.",
             next_step="cd ~/project, then the same command",
         )
-    listed: set[str] = set()
-    if lists:
-        additions = own.read_requirements(folder / lists[0], Within(folder.resolve()))
-        listed = {own.name_of(package) for package in additions.packages}
+    additions = own.read_requirements(folder / lists[0], Within(folder.resolve())) if lists else Additions()
+    listed = {own.name_of(package) for package in additions.packages} | {entry.name for entry in additions.expected}
     local = {name for path_, _ in read for name in (*Path(path_).parts[:-1], Path(path_).stem)}
     made = begun.begin((imports for _, imports in read if imports), local, listed, _of_stacks(ctx))
-    write_file(path, begun.recipe(made, lists[0] if lists else "").encode())
-    return Written(path, tuple(_notes(made, lists, [name for name, imports in read if imports is None])))
+    cuda = _cuda(made.stack, additions.expected, ctx)
+    write_file(path, begun.recipe(made, lists[0] if lists else "", cuda.version).encode())
+    notes = _notes(made, lists, [name for name, imports in read if imports is None])
+    return Written(path, (f"CUDA {cuda.version}: {cuda.why}", *notes))
+
+
+class _Cuda(NamedTuple):
+    version: str
+    why: str
+
+
+def _cuda(name: str, expected: Sequence[Expected], ctx: Context) -> _Cuda:
+    """Choose the CUDA version of a project's recipe: as its lists say, else for this machine's GPUs, else the usual."""
+    recipe, signs = catalog.find_recipe(ctx, name), StackSigns()
+    for entry in expected:
+        if entry.name == "cuda":
+            stack.note_label(signs, f"cu{''.join(re.findall(r'[0-9]+', entry.specifier)[:2])}")
+        elif entry.specifier or entry.build:
+            stack.note_package(signs, f"{entry.name}{entry.specifier}", 0)
+            stack.note_label(signs, entry.build)
+    if signs.torch or signs.least or signs.cuda:
+        choice = stack.choose([recipe], signs)
+        differs = choice.differs if signs.torch or signs.cuda else ()
+        return _Cuda(choice.cuda, "; ".join(["nearest to what the list says", *differs]))
+    if models := gpu.gpu_models():
+        machine = MachineRequest(gpu=",".join(dict.fromkeys(models)), driver=gpu.driver_version())
+        with contextlib.suppress(UsageError):  # a GPU or driver that no table has
+            judged = explain.explain(recipe, explain.find_target(ctx, machine), machine)
+            if row := explain.chosen_row(judged):
+                return _Cuda(row.cuda, f"the newest that runs on this machine's {joined(dict.fromkeys(models))}")
+    return _Cuda(explain.USUAL_CUDA, f"runs on most GPUs; {command('explain', gpu='…')} names the newest for yours")
 
 
 def _notes(made: Begun, lists: list[str], unread: list[str]) -> Iterator[str]:
@@ -107,10 +140,6 @@ def edit(path: Path | None, packages: list[str], *, removes: bool) -> tuple[Path
     edited = begun.without(before, packages) if removes else begun.added(before, own.given(packages).packages)
     write_file(path, edited.encode())
     return path, before
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "project"
 
 
 def _of_stacks(ctx: Context) -> set[str]:

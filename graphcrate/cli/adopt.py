@@ -33,14 +33,14 @@ def adopt(
 ) -> None:
     """Write a recipe of what a Dockerfile or a script installs. Runs nothing of it."""
     from graphcrate.compat.adopt import written
-    from graphcrate.compat.requirements import requirement_files
+    from graphcrate.compat.requirements import begun, requirement_files
     from graphcrate.compat.variants import catalog
     from graphcrate.host.disk.atomic import write_file
 
     folder = context or file.parent
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", next_step=command("adopt", file))
-    target = output or folder / f"{_name(folder)}.toml"
+    target = output or folder / f"{begun.recipe_name(folder.absolute().resolve().name)}.toml"
     if target.suffix != ".toml":
         raise UsageError(f"{target} is not a name of a recipe", next_step=command("adopt", file, output="mine.toml"))
     text = requirement_files.read_text(file)
@@ -59,12 +59,6 @@ def adopt(
         sys.stderr.write(lines)
     write_file(target, content)
     write(adopted, f"{target}\n", as_json=as_json)
-
-
-def _name(folder: Path) -> str:
-    """Return a name for the image of a project's folder."""
-    name = re.sub(r"[^a-z0-9]+", "-", folder.absolute().resolve().name.lower()).strip("-")[:40]
-    return name if name and name not in ("pyg", "torch", "glt") else f"my-{name or 'image'}"
 
 
 def _below(folder: Path, target: Path) -> str | None:

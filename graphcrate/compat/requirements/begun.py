@@ -92,10 +92,16 @@ def begin(files: Iterable[Imports], local: Collection[str], listed: Collection[s
     return Begun(stack, tuple(sorted(packages)), tuple(sorted(unsure)))
 
 
-def recipe(begun: Begun, requirements: str) -> str:
+def recipe_name(folder: str) -> str:
+    """Return a name for the recipe of a project's folder, which names its image: that of no stack."""
+    name = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")[:40].strip("-")
+    return name if name and name not in _STACKS.values() else f"my-{name or 'image'}"
+
+
+def recipe(begun: Begun, requirements: str, cuda: str) -> str:
     """Return the text of the recipe."""
     lines = ["# packages of this project, as `init` found them; `add` and `remove` edit them"]
-    lines += [f"extends = {json.dumps(begun.stack)}"]
+    lines += [f"extends = {json.dumps(begun.stack)}", f"cuda = {json.dumps(cuda)}"]
     lines += [f"requirements = {json.dumps(requirements)}"] if requirements else []
     lines += [f"pip = [{', '.join(map(json.dumps, begun.packages))}]"]
     lines += [f"# imported, not sure, left out: {', '.join(begun.unsure)}"] if begun.unsure else []

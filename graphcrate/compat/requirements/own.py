@@ -39,6 +39,7 @@ LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 i
 _GIT = "git+"
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_IMAGE_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -50,6 +51,7 @@ class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The user's own recipe file. Paths are relative to it."""
 
     extends: Annotated[str, _about("The stack, such as pyg; `list` has all.")]
+    name: Annotated[str, _about("Name of the image; else the file's.")] = ""
     cuda: Annotated[str, _about('CUDA version, or "cpu"; else as for the stack.')] = ""
     pip: Annotated[tuple[str, ...], _about("Packages: PEP 508, ./folder, ./file.whl, git+https://…@COMMIT.")] = ()
     requirements: Annotated[
@@ -128,7 +130,7 @@ def load(path: Path, *, trusts_paths: bool = False) -> tuple[OwnRecipe, Addition
         smoke=recipe.smoke,
         smoke_minutes=recipe.smoke_minutes,
         allow=recipe.allow,
-        name=image_name(path),
+        name=recipe.name or image_name(path),
     )
 
 
@@ -419,6 +421,8 @@ def _local(text: str, folder: Path, where: str, within: Within | None) -> str:
 
 
 def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
+    if recipe.name and not _IMAGE_NAME.fullmatch(recipe.name):
+        yield "name", f"{recipe.name!r} is not a name of an image: small letters, digits, and . _ - between them"
     for field, names in (("apt", recipe.apt), ("build_apt", recipe.build_apt)):
         for name in names:
             if not _APT.fullmatch(name):

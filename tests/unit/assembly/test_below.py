@@ -94,6 +94,51 @@ def test_own_image_with_no_smoke_builds_no_stack(mine):  # noqa: F811
     assert images(mine) == {"mine"}
 
 
+@pytest.fixture
+def other(mine):  # noqa: F811
+    """An image of mine.toml, and the path of another recipe of that name, in another folder."""
+    (mine.world.root / "mine.toml").write_text('extends = "torch"\ncuda = "cpu"\nenv = { OURS = "1" }\n')
+    assert mine.typed("image", "./mine.toml", "--no-smoke")[0] == 0
+    path = mine.world.root / "other" / "mine.toml"
+    path.parent.mkdir()
+    path.write_text('extends = "torch"\ncuda = "cpu"\nenv = { THEIRS = "1" }\n')
+    return path
+
+
+def test_recipe_of_a_taken_name_is_refused_until_it_names_its_image(mine, other):  # noqa: F811
+    before = sorted((mine.world.root / "dist/mine").rglob("*"))
+    for plan in (["--plan"], []):
+        code, _, said = mine.typed("image", str(other), "--no-smoke", *plan)
+        assert (code, f"images called mine are here, of {mine.world.root}/mine.toml" in said) == (2, True), said
+        assert f'name = "mine-2" in {other}' in said
+    assert sorted((mine.world.root / "dist/mine").rglob("*")) == before
+    other.write_text('name = "theirs"\n' + other.read_text())
+    assert mine.typed("image", str(other), "--no-smoke")[0] == 0
+    assert images(mine) == {"mine", "theirs"}
+    assert mine.typed("image", "./mine.toml", "--no-smoke")[0] == 0, "the first one's name is its own still"
+
+
+def test_recipe_that_was_moved_keeps_its_name(mine, other):  # noqa: F811
+    (mine.world.root / "mine.toml").rename(other)
+    assert mine.typed("image", str(other), "--no-smoke")[0] == 0
+
+
+def test_recipe_of_a_stacks_name_does_not_take_the_stacks_images(mine):  # noqa: F811
+    mine.world.built()
+    path = mine.world.root / "other" / "torch.toml"
+    path.parent.mkdir()
+    path.write_text('extends = "torch"\ncuda = "cpu"\nenv = { THEIRS = "1" }\n')
+    code, _, said = mine.typed("image", str(path), "--no-smoke")
+    assert (code, "images called torch are here, of the stack torch" in said) == (2, True), said
+
+
+def test_owner_of_a_name_goes_with_its_last_image(mine, other):  # noqa: F811
+    (image,) = (path for path in (mine.world.root / "dist/mine").glob("*/report.json") if not path.parent.is_symlink())
+    assert mine.typed("images", "rm", f"mine:{image.parent.name}")[0] == 0
+    assert not (mine.world.root / "dist/mine").exists()
+    assert mine.typed("image", str(other), "--no-smoke")[0] == 0
+
+
 def test_broken_image_ends_with_15_and_all_findings_and_runs_no_suite(world):  # noqa: F811
     world.lock(library=BROKEN, other={"other/b.so": make_elf(**BROKEN)})
     for _ in range(2):

@@ -10,8 +10,9 @@ from hypothesis import strategies as some
 from graphcrate.assembly import pipeline
 from graphcrate.compat.requirements import begun
 from graphcrate.compat.requirements.begun import Imports
+from graphcrate.host.sandbox import gpu
 from graphcrate.model.errors import ResolutionError, UsageError
-from tests.made import refused
+from tests.made import OF_ONE_DAY, refused
 from tests.unit.house.test_wiring import world  # noqa: F401 (a fixture)
 
 CODE = b"""
@@ -56,10 +57,17 @@ def test_modules_become_packages_by_the_tables_and_unknown_ones_are_not_taken():
 
 def test_recipe_has_what_was_found():
     made = begun.Begun("glt", ("einops", "rich"), ("x_y",))
-    text = begun.recipe(made, "requirements.txt")
-    assert tomllib.loads(text) == {"extends": "glt", "requirements": "requirements.txt", "pip": ["einops", "rich"]}
+    text = begun.recipe(made, "requirements.txt", "12.1")
+    assert tomllib.loads(text) == {
+        "extends": "glt", "cuda": "12.1", "requirements": "requirements.txt", "pip": ["einops", "rich"]
+    }  # fmt: skip
     assert "# imported, not sure, left out: x_y" in text
     assert text.count("\n") <= 6
+
+
+def test_recipes_name_is_its_folders_and_no_stacks():
+    names = {"My Project": "my-project", "pyg": "my-pyg", "图": "my-image", "a" * 39 + "-bc": "a" * 39}
+    assert {folder: begun.recipe_name(folder) for folder in names} == names
 
 
 ONE_LINE = 'extends = "pyg"  # ours\npip = ["einops", \'rich\']  # more\n[env]\nA = "pip = [1]"\n'
@@ -122,6 +130,8 @@ def test_any_array_is_edited_to_what_was_asked_for_with_its_comments(before, mor
 
 @pytest.fixture
 def project(world, monkeypatch):  # noqa: F811
+    for path in OF_ONE_DAY.glob("*.toml"):
+        (world.root / "recipes" / path.name).write_bytes(path.read_bytes())
     folder = world.root / "My Project"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -138,7 +148,7 @@ def test_init_writes_a_recipe_once_and_add_and_remove_edit_it(project):
     assert (code, out, "left out: own_thing" in said) == (0, "my-project.toml\n", True), said
     recipe = project.folder / "my-project.toml"
     assert tomllib.loads(recipe.read_text()) == {
-        "extends": "pyg", "requirements": "requirements.txt", "pip": ["einops"]
+        "extends": "pyg", "cuda": "11.8", "requirements": "requirements.txt", "pip": ["einops"]
     }  # fmt: skip
     code, _, said = project.typed("init")
     assert (code, "my-project.toml is there already" in said) == (2, True)
@@ -146,6 +156,24 @@ def test_init_writes_a_recipe_once_and_add_and_remove_edit_it(project):
     assert tomllib.loads(recipe.read_text())["pip"] == ["einops", "lxml>=5", "h5py"]
     assert project.typed("remove", "lxml", "--no-plan")[0] == 0
     assert tomllib.loads(recipe.read_text())["pip"] == ["einops", "h5py"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "models", "driver", "cuda"),
+    [
+        ("torch==2.3.1+cu121\n", ("Tesla V100-SXM3-32GB",), "450.80.02", "12.1"),
+        ("rich\n", ("Tesla V100-SXM3-32GB",) * 2, "450.80.02", "11.8"),
+        ("rich\n", ("NVIDIA GeForce RTX 5090",), "580.65.06", "13.0"),
+        ("rich\n", ("NVIDIA Unheard Of",), "580.65.06", "11.8"),
+    ],
+)
+def test_init_names_the_cuda_of_the_list_else_that_of_the_gpus_here(project, monkeypatch, lines, models, driver, cuda):
+    (project.folder / "requirements.txt").write_text(lines)
+    monkeypatch.setattr(gpu, "gpu_models", lambda: models)
+    monkeypatch.setattr(gpu, "driver_version", lambda: driver)
+    code, _, said = project.typed("init")
+    assert (code, f"CUDA {cuda}: " in said) == (0, True), said
+    assert tomllib.loads((project.folder / "my-project.toml").read_text())["cuda"] == cuda
 
 
 def test_recipe_stays_as_it_was_where_its_plan_fails(project, monkeypatch):
