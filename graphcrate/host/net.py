@@ -1,8 +1,12 @@
 """HTTP as graphcrate uses it: `patienthttp`, whose failures are errors of ours here, with the settings to type."""
 
 import contextlib
+import os
+import shlex
 import socket
+import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Self
 
 import patienthttp.client
@@ -77,3 +81,30 @@ def listening(host: str, port: int) -> socket.socket:
             f"{host}:{port} is not an address to listen at: {getattr(error, 'strerror', '') or error}",
             next_step=f"--listen {host}:0    (any port that is free)",
         ) from error
+
+
+def listening_file(path: Path) -> socket.socket:
+    """Return a socket that is a file, for its owner and group; the folder's group, where the folder is setgid.
+
+    One that a server left is replaced. Raises HostError.
+    """
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(path.lstat().st_mode) and not _answers(path):
+                path.unlink()
+        listener.bind(os.fspath(path))
+        path.chmod(0o660)  # nobody can connect before it listens
+        listener.listen(socket.SOMAXCONN)
+    except OSError as error:
+        listener.close()
+        raise HostError(
+            f"{path} is not a socket to listen at: {error.strerror or error}",
+            next_step=f"ls -ld {shlex.quote(os.fspath(path.parent))}    (it has to be yours; no server may use it)",
+        ) from error
+    return listener
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as caller:
+        return caller.connect_ex(os.fspath(path)) == 0

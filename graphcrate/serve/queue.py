@@ -26,6 +26,7 @@ from graphcrate.model.command import command
 from graphcrate.model.errors import UNREADABLE, GraphcrateError, RecipeError
 from graphcrate.model.lock import encode
 from graphcrate.serve.questions import Question
+from graphcrate.serve.users import LimitError
 
 Kind = Literal["plan", "build"]
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -34,6 +35,7 @@ ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
 AT_ONCE: Mapping[Kind, int] = {"plan": 2, "build": 1}
 PLAN_SECONDS = 600.0  #: after which a plan is made again: indexes and mirrors change
 ATTEMPTS = 3  #: of a job whose child process was killed
+MOST_WAITING = 1000  #: jobs that wait or run
 KEPT = 500  #: jobs that have ended
 LARGEST_LOG = 256 << 10  #: bytes of its end that are shown
 LAYOUT = "@layout"  #: a word of a further command: the image's layout, which the first one's report names
@@ -49,6 +51,7 @@ class SiteJob(msgspec.Struct, frozen=True, kw_only=True):
     question: Question
     commands: tuple[tuple[str, ...], ...]  #: one after the other; what the first one prints is the result
     user: str
+    others: tuple[str, ...] = ()  #: who asked for the same later
     created: float
     minutes: float  #: that it may take
     state: State = "waiting"
@@ -62,6 +65,10 @@ class SiteJob(msgspec.Struct, frozen=True, kw_only=True):
     def is_over(self) -> bool:
         """Return whether it has ended."""
         return self.state in ENDED
+
+    def is_of(self, user: str) -> bool:
+        """Return whether a user asked for it."""
+        return user in (self.user, *self.others)
 
 
 class Running(Protocol):
@@ -113,19 +120,28 @@ class JobQueue:
 
     def waiting(self, user: str = "") -> int:
         """Return the number of jobs that wait or run, of a user or of all."""
-        return sum(not job.is_over and user in ("", job.user) for job in self._jobs.values())
+        return sum(not job.is_over and (not user or job.is_of(user)) for job in self._jobs.values())
 
     def folder(self, job: SiteJob) -> Path:
         """Return the folder of a job."""
         return self._folder / job.id
 
-    def ask(self, job: SiteJob) -> SiteJob:
-        """Queue a job; return the equal one where that waits, runs or has succeeded."""
+    def ask(self, job: SiteJob, most: int = MOST_WAITING) -> SiteJob:
+        """Queue a job; return the equal one where that waits, runs or has succeeded, as one of this user's, too.
+
+        `most`: jobs of the user that may wait or run. Raises LimitError.
+        """
         if known := self._jobs.get(job.id):
             is_old = job.kind == "plan" and known.ended and job.created - known.ended > PLAN_SECONDS
             if not known.is_over or job.id in self._running or (known.state == "done" and not is_old):
-                return known
-            del self._jobs[job.id]
+                return known if known.is_of(job.user) else self._keep(known, others=(*known.others, job.user))
+        if self.waiting(job.user) >= most:
+            raise LimitError(
+                f"{most} of your plans and builds wait or run already",
+                cause="The site sets that limit.",
+                next_step="cancel one, or wait until one has ended",
+            )
+        self._jobs.pop(job.id, None)
         shutil.rmtree(self.folder(job), ignore_errors=True)
         make_folder(self.folder(job))
         if name := job.question.requirements:
@@ -136,9 +152,14 @@ class JobQueue:
             shutil.rmtree(self.folder(old), ignore_errors=True)
         return job
 
-    def cancel(self, job: SiteJob) -> None:
-        """End a job that waits or runs."""
-        if not job.is_over:
+    def cancel(self, job: SiteJob, user: str = "") -> None:
+        """End a job that waits or runs for a user; it goes on for others who asked for it."""
+        others = [name for name in (job.user, *job.others) if name != user]
+        if job.is_over:
+            return
+        if others and user:
+            self._keep(job, user=others[0], others=tuple(others[1:]))
+        else:
             self._end(job, "cancelled", "it was cancelled")
 
     def result(self, job: SiteJob) -> bytes:

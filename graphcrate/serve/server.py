@@ -2,10 +2,12 @@
 
 import contextlib
 import ipaddress
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import uvicorn
 
 from graphcrate.host import net, process
@@ -13,35 +15,84 @@ from graphcrate.host.arguments import Argv, line
 from graphcrate.host.context import Context
 from graphcrate.model.command import INSTALLED
 from graphcrate.model.errors import UsageError
+from graphcrate.serve.guard import UNIX, Doors, Proxy
 from graphcrate.serve.queue import JobQueue
 from graphcrate.serve.site import Site, application
+from graphcrate.serve.users import Users
 
 FOLDER = ".serve"  #: of a site's jobs, below its folder of images
 _REQUESTS = 300  #: at once
 _PORTS = range(65536)
 
 
-def serve(listen: str, hosts: Sequence[str], dist: Path, ctx: Context, say: Callable[[str], None]) -> None:
-    """Serve until it is interrupted; `say` gets the address once it listens. Raises UsageError, HostError."""
-    host, port = address(listen)
-    if not is_loopback(host):
-        raise UsageError(
-            f"{listen} can be reached from other machines",
-            cause="All who reach the site build on this machine.",
-            next_step="--listen 127.0.0.1:8080, with a web server of the site before it",
-        )
+class Entrance(msgspec.Struct, frozen=True, kw_only=True):
+    """The address to listen at, and who is let in, as they were typed."""
+
+    listen: str = "127.0.0.1:8080"
+    hosts: Sequence[str] = ()
+    users: Path | None = None
+    proxy: str = ""
+    header: str = "X-Remote-User"
+
+
+def serve(entrance: Entrance, dist: Path, ctx: Context, say: Callable[[str], None], log: Callable[[str], None]) -> None:
+    """Serve until it is interrupted; `say` gets the address once it listens, `log` lines as `guard` has them.
+
+    Raises UsageError, RecipeError, HostError.
+    """
+    proxy, users = proxy_of(entrance), Users(entrance.users)
     dist = dist.absolute()
     queue = JobQueue(dist / FOLDER, lambda words, folder, name: _start(words, folder, name, ctx), process.adopt)
-    with contextlib.closing(net.listening(host, port)) as listener:
-        port = listener.getsockname()[1]
-        app = application(Site(ctx, dist, queue, program(ctx)), names(port, hosts))
+    path = file_of(entrance.listen)
+    with contextlib.closing(net.listening_file(path) if path else net.listening(*address(entrance.listen))) as listener:
+        own, shown = ((), entrance.listen) if path else _local(*listener.getsockname()[:2])
+        doors = Doors(frozenset((*own, *(host.lower() for host in entrance.hosts))), users, proxy)
+        app = application(Site(ctx, dist, queue, program(ctx), users), doors, log)
         config = uvicorn.Config(
             app, log_config=None, log_level="warning", access_log=False, ws="none", proxy_headers=False,
             server_header=False, limit_concurrency=_REQUESTS, timeout_graceful_shutdown=1,
         )  # fmt: skip
-        shown = f"[{host}]" if ":" in host else host
-        say(f"http://{shown}:{port}/")
+        say(shown)
         uvicorn.Server(config).run([listener])
+
+
+def file_of(listen: str) -> Path | None:
+    """Return the path of `unix:/run/…`; None of another address."""
+    kind, _, path = listen.partition(":")
+    return Path(path) if kind == UNIX and path else None
+
+
+def proxy_of(entrance: Entrance) -> Proxy | None:
+    """Judge where it listens and whom it trusts. Raises UsageError."""
+    is_file = file_of(entrance.listen) is not None
+    is_local = is_file or is_loopback(address(entrance.listen)[0])
+    if not is_local and not entrance.proxy:
+        raise UsageError(
+            f"{entrance.listen} can be reached from other machines",
+            cause="There is no TLS, and whoever reaches the site builds on this machine.",
+            next_step="--listen 127.0.0.1:8080; or --trust-proxy ADDRESS, of the web server that alone may come",
+        )
+    if is_file and not entrance.hosts:
+        raise UsageError(
+            f"{entrance.listen} has no name by which browsers call it", next_step="--host NAME, of the web server"
+        )
+    if not entrance.proxy:
+        return None
+    if not re.fullmatch("[A-Za-z][A-Za-z0-9-]{0,60}", entrance.header):
+        raise UsageError(f"{entrance.header!r} is not a header's name", next_step="--user-header X-Remote-User")
+    if (entrance.proxy == UNIX) != is_file or is_loopback(entrance.proxy):
+        raise UsageError(
+            f"{entrance.proxy} cannot be told from others at {entrance.listen}",
+            cause="Every user and program of a machine has its loopback address; of a socket's file its mode says who.",
+            next_step=f"--listen unix:/run/graphcrate/site.sock --trust-proxy {UNIX}",
+        )
+    try:
+        sender = UNIX if is_file else str(ipaddress.ip_address(entrance.proxy))
+    except ValueError as error:
+        raise UsageError(
+            f"{entrance.proxy!r} is not an address of a machine", next_step="--trust-proxy 192.0.2.10"
+        ) from error
+    return Proxy(sender, entrance.header, is_only_way=not is_local)
 
 
 def address(listen: str) -> tuple[str, int]:
@@ -61,10 +112,17 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def names(port: int, hosts: Sequence[str]) -> frozenset[str]:
-    """The names by which browsers may call the site; another could be made to mean this machine by its owner."""
-    own = (f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]"))
-    return frozenset((*own, *(host.lower() for host in hosts)))
+def _local(host: str, port: int) -> tuple[Sequence[str], str]:
+    """Return the names by which this machine may call the site, and its address.
+
+    A name that is none of these and of `hosts` may be a stranger's, who lets it mean this machine.
+    """
+    return names(port), f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def names(port: int) -> Sequence[str]:
+    """Return the names of loopback, with a port."""
+    return [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
 
 
 def program(ctx: Context) -> Argv:

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import hashlib
+import hmac
 import json
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
@@ -31,17 +33,18 @@ from graphcrate.pages.html import page_words, render_page
 from graphcrate.pages.report import NAME, run_tabs
 from graphcrate.serve import images, questions
 from graphcrate.serve.answers import SiteVerdict, judge
-from graphcrate.serve.guard import APART, App, Guard
+from graphcrate.serve.guard import APART, App, Doors, Guard
 from graphcrate.serve.openapi import JSON, Address, ErrorAnswer, described
 from graphcrate.serve.questions import Question
 from graphcrate.serve.queue import JobQueue, SiteJob
+from graphcrate.serve.users import LimitError, Users
 
 _PACKAGE = "graphcrate.serve"
 _FIELDS = 30  #: of a form at most
 _STREAMS = 100  #: of progress at once
 _LOOK_SECONDS = 0.3
 _MINUTES = 5.0  #: of a plan
-_STATUS = {UsageError: 400, ResolutionError: 409}
+_STATUS = {UsageError: 400, ResolutionError: 409, LimitError: 429}
 
 
 class JobOutput(NamedTuple):
@@ -72,8 +75,9 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class Site:
     """All that pages are made of."""
 
-    def __init__(self, ctx: Context, dist: Path, queue: JobQueue, program: Argv) -> None:
-        self.ctx, self.dist, self.queue, self.program = ctx, dist, queue, program
+    def __init__(self, ctx: Context, dist: Path, queue: JobQueue, program: Argv, users: Users) -> None:
+        self.ctx, self.dist, self.queue, self.program, self.users = ctx, dist, queue, program, users
+        self.secret = secrets.token_bytes(32)  #: of forms
         self.recipes = {recipe.name: recipe for recipe in catalog.all_recipes(ctx)}
         self.maps = {name: support(recipe) for name, recipe in self.recipes.items()}
         self.static = {
@@ -94,6 +98,10 @@ class Site:
         text = render_page(template, known | values, _PACKAGE)
         return Response(text, media_type="text/html")
 
+    def form_token(self, user: str) -> str:
+        """Return what a form of a user's page sends back: no other site's page has it."""
+        return hmac.digest(self.secret, user.encode(), "sha256").hex()
+
     def plan(self, question: Question, verdict: SiteVerdict, user: str) -> SiteJob:
         """Queue the plan of what was asked for."""
         assert verdict.request is not None
@@ -103,7 +111,7 @@ class Site:
             id=name, kind="plan", question=question, commands=(tuple(words),), user=user, created=settings.now(),
             minutes=_MINUTES,
         )  # fmt: skip
-        return self.queue.ask(job)
+        return self.queue.ask(job, self.users.allowed(user).queue)
 
     def output(self, job: SiteJob) -> JobOutput:
         """Return what a job says."""
@@ -147,8 +155,8 @@ def _site(request: Request) -> Site:
 
 def _job(request: Request) -> SiteJob:
     job = _site(request).queue.get(request.path_params["job"])
-    if job is None:
-        raise HTTPException(404, "there is no such job")
+    if job is None or not job.is_of(_user(request)):
+        raise HTTPException(404, "there is no such job of yours")
     return job
 
 
@@ -157,13 +165,20 @@ def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 (what msgs
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    """Return the fields of a form, or of the address. Raises UsageError."""
+    """Return the fields of a form, or of the address. Raises UsageError.
+
+    A form has the token of its page.
+    """
     text = request.url.query if request.method != "POST" else (await request.body()).decode("utf-8", "replace")
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_FIELDS)
     except ValueError as error:
         raise UsageError(f"the form cannot be read: {error}", next_step="send it from the page") from error
-    return {name: value.replace("\r\n", "\n") for name, value in pairs if name != "language"}
+    fields = {name: value.replace("\r\n", "\n") for name, value in pairs if name != "language"}
+    token = fields.pop("form_token", "").encode("utf-8", "replace")
+    if request.method == "POST" and not hmac.compare_digest(token, _site(request).form_token(_user(request)).encode()):
+        raise HTTPException(403, "this form is of another session: load its page again")
+    return fields
 
 
 async def ask(request: Request) -> Response:
@@ -186,7 +201,8 @@ async def ask(request: Request) -> Response:
         "question": question, "verdict": verdict, "error": error, "job": job, "output": job and site.output(job),
         "stacks": list(site.recipes), "cudas": [variant.cuda for variant in site.recipes[stack].variants],
         "runtimes": {name: row.title for name, row in RUNTIMES.items()},
-        "map": site.maps[stack], "link": lambda *cell: _link(home, *cell),
+        "form_token": site.form_token(_user(request)), "map": site.maps[stack],
+        "link": lambda *cell: _link(home, *cell),
     }  # fmt: skip
     return site.page("ask.html", language, **values)
 
@@ -202,10 +218,11 @@ async def show_job(request: Request) -> Response:
 
 
 async def list_images(request: Request) -> Response:
-    """The page of all images, and of builds."""
+    """The page of all images, and of one's own builds."""
     site = _site(request)
     listed = await asyncio.to_thread(lambda: list(images.every(site.dist)))
-    return site.page("images.html", _language(request), images=listed, jobs=site.queue.all("build")[:50])
+    jobs = [job for job in site.queue.all("build") if job.is_of(_user(request))]
+    return site.page("images.html", _language(request), images=listed, jobs=jobs[:50])
 
 
 def _image(request: Request) -> images.ShownImage:
@@ -342,7 +359,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     return _json(ErrorAnswer(what=what, cause=cause, next_step=step, exit_code=error.exit_code), status)
 
 
-def application(site: Site, hosts: Collection[str]) -> App:
+def application(site: Site, doors: Doors, log: Callable[[str], None]) -> App:
     """Make the ASGI application, behind its guard. Its life is that of the queue's work."""
 
     @contextlib.asynccontextmanager
@@ -358,4 +375,4 @@ def application(site: Site, hosts: Collection[str]) -> App:
     app = Starlette(routes=routes, lifespan=working, exception_handlers=failures)
     app.router.redirect_slashes = False
     app.state.site = site
-    return Guard(app, hosts)
+    return Guard(app, doors, log)

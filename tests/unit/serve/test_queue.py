@@ -6,6 +6,7 @@ import pytest
 from graphcrate.host import settings
 from graphcrate.serve.questions import Question
 from graphcrate.serve.queue import ATTEMPTS, KEPT, LAYOUT, JobQueue, SiteJob
+from graphcrate.serve.users import LimitError
 from tests.unit.serve.test_site import Child
 
 
@@ -42,7 +43,7 @@ def job(name="p1", kind="plan", **fields):
 def test_equal_job_is_one_until_it_fails(world):
     queue = world.queue()
     first = queue.ask(job())
-    assert queue.ask(job(user="other")) == first
+    assert queue.ask(job(user="other")).created == first.created
     queue.look()
     world.end(queue, "p1", 4)
     assert queue.get("p1").state == "failed"
@@ -154,3 +155,26 @@ def test_requirements_are_in_the_folder_of_the_job(world):
     queue.ask(job(question=Question(text="dgl\n", file="r.txt")))
     assert (world.folder / "p1/r.txt").read_text() == "dgl\n"
     assert msgspec.json.decode((world.folder / "p1/job.json").read_bytes())["state"] == "waiting"
+
+
+def test_job_of_two_users_goes_on_until_both_cancel_it(world):
+    queue = world.queue()
+    queue.ask(job(user="ada"))
+    queue.ask(job(user="eve"))
+    queue.look()
+    assert [queue.get("p1").is_of(name) for name in ("ada", "eve", "bob", "")] == [True, True, False, False]
+    queue.cancel(queue.get("p1"), "ada")
+    assert (queue.get("p1").state, queue.get("p1").is_of("ada")) == ("running", False)
+    queue.cancel(queue.get("p1"), "eve")
+    assert queue.get("p1").state == "cancelled"
+
+
+def test_user_with_a_full_queue_is_refused_and_others_are_not(world):
+    queue = world.queue()
+    for number in range(2):
+        queue.ask(job(f"p{number}", user="ada"), 2)
+    assert queue.ask(job("p1", user="ada"), 2).id == "p1"
+    with pytest.raises(LimitError):
+        queue.ask(job("p2", user="ada"), 2)
+    assert not (world.folder / "p2").exists()
+    assert queue.ask(job("p2", user="eve"), 2).user == "eve"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hmac
 import json
 import re
 from urllib.parse import urlencode
@@ -16,9 +17,10 @@ from graphcrate.host.context import Context
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.serve import questions, server
-from graphcrate.serve.guard import LARGEST_BODY
+from graphcrate.serve.guard import LARGEST_BODY, Doors
 from graphcrate.serve.queue import JobQueue
 from graphcrate.serve.site import ROUTES, Site, application
+from graphcrate.serve.users import Users
 from tests import ROOT
 from tests.unit import small_layouts
 from tests.unit.tars import file
@@ -55,22 +57,30 @@ def site(tmp_path, started):
 
     ctx = Context(root=ROOT, environment={}, quiet=True)
     queue = JobQueue(tmp_path / "dist/.serve", start, lambda _: None)
-    return Site(ctx, tmp_path / "dist", queue, Argv(["build.py"]))
+    made = Site(ctx, tmp_path / "dist", queue, Argv(["build.py"]), Users())
+    made.secret = b"secret"
+    return made
 
 
 @pytest.fixture
 def call(site):
     """Ask the site, without a socket."""
-    app = application(site, server.names(8080, ()))
+    return caller(site, Doors(server.names(8080), site.users))
+
+
+def caller(site, doors, logged=lambda _: None, peer=("127.0.0.1", 1)):
+    """Return what asks the site, as from an address, without a socket."""
+    app = application(site, doors, logged)
 
     def asked(method, path, body=b"", **headers):
         where, _, query = path.partition("?")
-        sent = {"host": HOST, "content-length": str(len(body)), **headers}
+        kind = "application/json" if path.startswith("/v1/") else "application/x-www-form-urlencoded"
+        sent = {"host": HOST, "content-length": str(len(body)), "content-type": kind, **headers}
         pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in sent.items() if value]
         scope = {
             "type": "http", "method": method, "path": where, "raw_path": where.encode(), "query_string": query.encode(),
             "headers": pairs, "scheme": "http", "http_version": "1.1", "root_path": "", "server": ("127.0.0.1", 8080),
-            "client": ("127.0.0.1", 1), "asgi": {"version": "3.0"},
+            "client": peer, "asgi": {"version": "3.0"},
         }  # fmt: skip
         return asyncio.run(exchanged(app, scope, body))
 
@@ -92,8 +102,9 @@ async def exchanged(app, scope, body):
     return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent[1:]).decode()
 
 
-def form(**fields):
-    return urlencode(fields).encode()
+def form(user="", **fields):
+    token = hmac.digest(b"secret", user.encode(), "sha256").hex()
+    return urlencode({"form_token": token, **fields}).encode()
 
 
 def test_page_has_form_and_map_in_both_languages(call):
@@ -263,7 +274,7 @@ def test_api_is_described_with_all_its_addresses(call):
 @pytest.mark.parametrize("listen", ["0.0.0.0:8080", "[::]:80", "192.0.2.1:8080", "site.example:8080", ":99999", "x"])
 def test_only_loopback_is_listened_at(tmp_path, listen):
     with pytest.raises(UsageError):
-        server.serve(listen, (), tmp_path, Context(root=ROOT, environment={}), print)
+        server.serve(server.Entrance(listen=listen), tmp_path, Context(root=ROOT, environment={}), print, print)
 
 
 @pytest.mark.parametrize("package", ["./mypkg", "/etc", "git+https://host/x@0123456789012345678901234567890123456789"])
