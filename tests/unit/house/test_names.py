@@ -14,7 +14,7 @@ LOOKED_AT = ("graphcrate", "packages", "tests", "bench", "tools", "doctor", "bui
 
 
 def module_name(path):
-    """The name by which `path` is imported; of what lies in a library's src/, from there on."""
+    """Return the name by which `path` is imported; within the src/ of a library, from there on."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     parts = parts[parts.index("src") + 1 :] if "src" in parts else parts
     return ".".join(parts).removesuffix(".__init__")
