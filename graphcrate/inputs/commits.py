@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from graphcrate.compat.failures import ends
+from graphcrate.compat.failures.ends import ProgramFailure
 from graphcrate.host import git
 from graphcrate.model import git_address
-from graphcrate.model.command import for_shell, setting
-from graphcrate.model.errors import BuildError, IntegrityError, LayoutError, NetworkError
+from graphcrate.model.command import Setting, setting
+from graphcrate.model.errors import BuildError, IntegrityError, LayoutError
 from graphcrate.model.limits import SOURCES, Gauge
-from graphcrate.model.words import number_of, printable, with_mark
+from graphcrate.model.words import number_of, printable
 from graphcrate.oci.blob import TarStream, members
 from patienthttp.errors import redacted
 
@@ -29,16 +31,16 @@ _GITLINK = re.compile(r"160000 commit ([0-9a-f]{40})\t(.+)", re.DOTALL)
 #: As they are in the objects, not as the commit's .gitattributes say: this file goes before those.
 _AS_THEY_ARE = "* !text !eol !crlf !ident !filter !working-tree-encoding !export-ignore !export-subst\n"
 _ALL_OF_IT = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
-_USUAL_CAUSE = "No network, no such repository or commit, or one that asks for a password or a key."
 
 Note = Callable[[str], None]
 
 
 class GitSource(NamedTuple):
-    """A repository that commits come from; `environment`: of git; `shown`: the address for people."""
+    """A repository that commits come from; `environment`: of git; `folder`: how a folder is given in its place."""
 
     url: str
     environment: Mapping[str, str]
+    folder: Setting = setting(with_="./NAME")
 
     @property
     def shown(self) -> str:
@@ -93,19 +95,14 @@ class GitSource(NamedTuple):
     def _run(self, *ours: str, cwd: Path, strange: list[str] | None = None) -> list[str]:
         done, lines = git.run(*ours, strange=strange or (), environment=self.environment, cwd=cwd)
         if done.returncode:
-            raise unreachable(self.url, done.lines[-4:], _USUAL_CAUSE, "")
+            failure = ProgramFailure(program="git", exit_code=done.returncode, lines=done.lines, address=self.url)
+            raise next(ends.errors(failure, self.folder))
         return lines
 
 
 def shown(url: str) -> str:
     """Return an address without a password."""
     return redacted(url) if "://" in url else url
-
-
-def unreachable(url: str, lines: tuple[str, ...], cause: str, next_step: str) -> NetworkError:
-    """The error of a repository that git cannot fetch, with git's last lines."""
-    usual = f"git clone {for_shell(shown(url))}    (and give the folder: {setting(with_='./NAME')})"
-    return NetworkError(f"git cannot fetch {shown(url)}{with_mark(lines)}", cause=cause, next_step=next_step or usual)
 
 
 def write_tree(source: GitSource, commit: str, folder: Path, note: Note) -> None:
@@ -143,7 +140,7 @@ def _write(source: GitSource, commit: str, folder: Path, pointers: list[str], de
         if path not in folders:
             raise IntegrityError(f"{source.shown}: its submodule {printable(path)} has no folder")
         (folder / path).rmdir()  # git's archive has an empty one for it
-        _write(GitSource(address, source.environment), at, folder / path, pointers, depth + 1)
+        _write(source._replace(url=address), at, folder / path, pointers, depth + 1)
 
 
 def _archived(
@@ -178,7 +175,7 @@ def _submodules(source: GitSource, commit: str, folder: Path) -> Iterator[tuple[
         if not (address := module.get("url", "")):
             raise BuildError(
                 f"{source.shown} has a submodule {printable(path)} whose address its .gitmodules does not say",
-                next_step=f"clone it with what is missing, and give the folder: {setting(with_='./NAME')}",
+                next_step=f"clone it with what is missing, and give the folder: {source.folder}",
             )
         yield path, _submodule_address(source, address, path), at
 
@@ -194,7 +191,7 @@ def _submodule_address(source: GitSource, address: str, path: str) -> str:
     except ValueError as error:
         raise IntegrityError(
             f"{source.shown}: the address of its submodule {printable(path)} is not fetched: {error}",
-            next_step=f"clone it yourself, and give the folder: {setting(with_='./NAME')}",
+            next_step=f"clone it yourself, and give the folder: {source.folder}",
         ) from error
 
 

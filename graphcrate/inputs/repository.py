@@ -23,7 +23,7 @@ from graphcrate.inputs.commits import GitSource, write_part
 from graphcrate.inputs.wheels.sdist import once, pack_sdist
 from graphcrate.model import git_address
 from graphcrate.model.command import setting
-from graphcrate.model.errors import IntegrityError, NetworkError, UsageError
+from graphcrate.model.errors import IntegrityError, UsageError
 from patienthttp.errors import redacted
 
 #: Raise it whenever the same parts would give another archive.
@@ -177,14 +177,8 @@ def _fetch(part: Part, url: str, folder: Path, environment: Mapping[str, str]) -
 
     Raises NetworkError, IntegrityError for a link that leads out of it.
     """
-    try:
-        write_part(GitSource(url, environment), part.commit, folder, part.take)
-    except NetworkError as error:
-        raise NetworkError(
-            error.what,
-            cause="No network, or a server without this repository or commit.",
-            next_step=f"run the same command again, or give a clone of it: {setting(pyg_lib='./pyg-lib')}",
-        ) from error
+    source = GitSource(url, environment, setting(pyg_lib="./pyg-lib"))
+    write_part(source, part.commit, folder, part.take)
     for _ in beneath.files(folder):  # raises
         pass
     return _files(folder, part)

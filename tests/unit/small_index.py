@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat.failures.resolving import ResolveFailure
+from graphcrate.compat.failures.ends import ProgramFailure
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.net import HttpError
 from graphcrate.model.lock import DebianBase, DebianToolkit
@@ -228,7 +228,7 @@ class Uv:
             if zipfile.is_zipfile(io.BytesIO(content)):
                 return content
         lines = (f"error: Failed to download `{line}`", f"  cause: {why}")
-        raise pinning._failure(ResolveFailure(exit_code=pinning.NO_SOLUTION, lines=lines))
+        raise pinning._failure(ProgramFailure(program="uv", exit_code=pinning.NO_SOLUTION, lines=lines))
 
     def _read(self, client, url):
         parts = urllib.parse.urlsplit(url)

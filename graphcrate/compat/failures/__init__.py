@@ -7,7 +7,7 @@
 - `compiling`: the entry for sources that became no wheels that work; `loading`: what the image's Python says of those.
 - `lines`: error lines of any package, and of one that is known for it.
 - `missing`: a header, library, program or module that is absent, and Debian's package with it. `cuda`: those of CUDA.
-- `resolving`: a solution that uv could not look for: `data/uv_ends.toml`.
+- `ends`: of uv and git, which could not fetch: `data/program_ends.toml`.
 - `importing`: exceptions that the import of a package ends with.
 
 A new diagnosis is a row of one of their tables and a case in tests/unit/inputs/test_compile_failures.py.

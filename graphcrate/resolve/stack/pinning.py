@@ -21,7 +21,8 @@ from packaging.version import Version
 from graphcrate.compat.facts import pairs
 from graphcrate.compat.facts.cutoff import Cutoff
 from graphcrate.compat.facts.packages import markers
-from graphcrate.compat.failures.resolving import ResolveFailure, unsearched
+from graphcrate.compat.failures import ends
+from graphcrate.compat.failures.ends import ProgramFailure
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.net import HttpError
 from graphcrate.model.errors import GraphcrateError, NetworkError, ResolutionError
@@ -222,7 +223,9 @@ def compile_requirements(
         command = arguments.line(*argv, strange=[str(asked)])
         done = process.run(command, environment=variables, cwd=folder, timeout=900)
         if done.returncode in (NO_SOLUTION, NO_ANSWER):
-            raise _failure(ResolveFailure(exit_code=done.returncode, lines=tuple(done.lines), index=index))
+            raise _failure(
+                ProgramFailure(program="uv", exit_code=done.returncode, lines=tuple(done.lines), address=index)
+            )
         if done.returncode:
             raise process.failure(command, done.returncode, done.lines)
         return output.read_text(encoding="utf-8")
@@ -282,8 +285,8 @@ class UnsolvableError(ResolutionError):
     explanation: str = ""
 
 
-def _failure(failure: ResolveFailure) -> GraphcrateError:
-    text, other = failure.text, unsearched(failure)
+def _failure(failure: ProgramFailure) -> GraphcrateError:
+    text, other = failure.text, next(ends.errors(failure), None)
     if other is not None and not isinstance(other, NetworkError):  # of this machine: no other source would help
         return other
     if (given := _BY_ADDRESS.search(text)) and "certificate" not in text:

@@ -1,14 +1,13 @@
 """From a candidate to a lock."""
 
-import re
 import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from graphcrate.compat.failures import resolving
-from graphcrate.compat.failures.resolving import ResolveFailure
+from graphcrate.compat.failures import ends
+from graphcrate.compat.failures.ends import ProgramFailure
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import process
 from graphcrate.host.process import Completed
@@ -514,31 +513,35 @@ UV_ENDS = {
 }
 
 
+def uv_failure(exit_code, *lines, address=""):
+    return ProgramFailure(program="uv", exit_code=exit_code, lines=lines, address=address)
+
+
 @pytest.mark.parametrize("name", UV_ENDS)
 def test_end_of_uv_without_a_search_has_its_own_error_cause_and_next_step(name):
     exit_code, text, (error, *words) = UV_ENDS[name]
-    failure = ResolveFailure(exit_code=exit_code, lines=tuple(text.split("\n")), index=INDEX)
+    failure = uv_failure(exit_code, *text.split("\n"), address=INDEX)
     found = pinning._failure(failure)
     assert type(found) is error
     assert [word for word in words if word not in str(found)] == []
-    row = next(end for end in resolving.ends() if end.uv in (0, exit_code) and re.search(end.says, failure.text))
-    assert row is resolving.ends()[[*UV_ENDS].index(name)]
+    rows = [end for end in ends.ends() if end.program != "git"]
+    assert next(ends.fitting(failure))[0] is rows[[*UV_ENDS].index(name)]
 
 
 def test_each_row_of_the_ends_of_uv_has_its_words_here():
-    assert len(resolving.ends()) == len(UV_ENDS)
+    assert len([end for end in ends.ends() if end.program != "git"]) == len(UV_ENDS)
 
 
 def test_full_disk_under_a_wheel_by_address_blames_no_source():
     line = "error: Failed to download `torch @ https://files.example/torch.whl`"
     lines = (line, "  cause: failed to unzip: No space left on device (os error 28)")
-    assert type(pinning._failure(ResolveFailure(exit_code=1, lines=lines))) is DiskFullError
+    assert type(pinning._failure(uv_failure(1, *lines))) is DiskFullError
 
 
 @pytest.mark.parametrize("name", ["login", "refusal"])
 def test_refusal_of_a_further_index_leaves_the_requirements_unsolvable(name):
     exit_code, text, _ = UV_ENDS[name]
-    failure = ResolveFailure(exit_code=exit_code, lines=(text,), index="https://index.example/simple")
+    failure = uv_failure(exit_code, text, address="https://index.example/simple")
     assert type(pinning._failure(failure)) is UnsolvableError
 
 
