@@ -10,20 +10,19 @@ import re
 import threading
 import urllib.parse
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from graphcrate.host import settings
 from graphcrate.host.net import HttpError
 from graphcrate.model import codec
-from graphcrate.model.command import for_shell
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
-from graphcrate.oci import realms
+from graphcrate.oci import realms, refusals
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.realms import Challenge
 from graphcrate.oci.reference import DOCKER_HUB, Reference
-from patienthttp.errors import FOLLOWED, NOT_REACHED, TEMPORARY, NoAnswer, host_of, is_loopback
+from graphcrate.oci.refusals import Refusal, Refused
+from patienthttp.errors import FOLLOWED, TEMPORARY, NoAnswer, host_of, is_loopback
 
 if TYPE_CHECKING:
     from graphcrate.host.net import Client
@@ -37,8 +36,6 @@ ANSWERS = frozenset(range(200, 600)) - TEMPORARY - frozenset(FOLLOWED)
 _WANTS_TLS = re.compile(
     rb"HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port|speaking plain HTTP to an SSL-enabled"
 )
-#: what OpenSSL says of an answer that is not TLS
-_NO_TLS = re.compile("wrong version number|record layer failure|packet length too long", re.IGNORECASE)
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _LONGEST_MESSAGE = 200
 LARGEST_ANSWER = 64 << 20  #: bytes of a small blob, of a statement, or of an error
@@ -155,13 +152,13 @@ class Session:
     def _wants_tls(self, fault: str = "") -> NetworkError:
         """The error for a registry that speaks TLS and was asked without. `fault`: of its certificate."""
         is_here = is_loopback(host_of(self.address))
-        here = "A registry on this very machine is asked without TLS."
-        by_name = "start it without TLS, or name it by this machine's host name, which its certificate has to have"
-        return NetworkError(
-            f"{self.host} speaks TLS, and was asked without" + (f"; its {fault}" if fault else ""),
-            cause=here if is_here else "",
-            next_step=by_name if is_here else f"the same command without --plain-http (and {settings.PLAIN_HTTP})",
-        )
+        return self._error(Refused.WITHOUT_TLS_HERE if is_here else Refused.WITHOUT_TLS, fault=fault)
+
+    def _error(self, kind: Refused, response: "Response | None" = None, **facts: Any) -> NetworkError:  # noqa: ANN401
+        """The error for a refusal; an answer has status, codes and words of its own."""
+        if response is not None:
+            facts |= {"status": response.status, "codes": self.codes(response), "said": self._said(response)}
+        return refusals.error(Refusal(kind=kind, host=self.host, name=self.name, **facts))
 
     def once(
         self,
@@ -231,34 +228,22 @@ class Session:
             response = self._ask_realm(challenge, realms.merged((*challenge.scopes, self._scopes[0])))
         if response.status != 200:
             raise self.refused(response)
-        host = host_of(challenge.realm)
         try:
             answer = codec.decode(response.body, _Token)
         except UNREADABLE:
             answer = _Token()
         token = answer.token or answer.access_token
         if not token or not token.isascii() or not token.isprintable():
-            raise NetworkError(
-                f"{host} gave no token for {self.name}: its answer is malformed",
-                next_step="log in again (docker login), or ask who runs the registry",
-            )
+            raise self._error(Refused.TOKEN, other=host_of(challenge.realm))
         return token
 
     def _check_realm(self, realm: str) -> None:
         """Raises NetworkError where a login would reach someone whom it is not for."""
         host = host_of(realm)
         if self.address.startswith("https:") and not realm.startswith("https://"):
-            raise NetworkError(
-                f"{self.host} asks for a login at {host} without encryption",
-                next_step="ask the registry's administrator: the realm of its challenge must be an https address",
-            )
+            raise self._error(Refused.REALM, other=host)
         if self._credential is not None and not realms.may_see(realm, self.address, self._trusted):
-            raise NetworkError(
-                f"{self.host} asks for your login to be sent to {host}, a different site",
-                cause="Its token server is elsewhere, or someone on the way asks for the password.",
-                next_step=f"if {host} is known to be the registry's token server: "
-                f"REGISTRY_REALMS={for_shell(host)}, then again",
-            )
+            raise self._error(Refused.OTHER_SITE, other=host)
 
     def _ask_realm(self, challenge: Challenge, scopes: tuple[str, ...]) -> "Response":
         credential, service = self._credential, challenge.service
@@ -276,68 +261,38 @@ class Session:
 
     def refused(self, response: "Response | None" = None) -> NetworkError:
         """The error for an answer of 401 or 403, or for a challenge that cannot be met."""
-        status, codes, message = 401, "", ""
         if self._is_open:
-            host = host_of(self.address)
-            return NetworkError(
-                f"{self.host} asks for a login, which plain http would show to everybody on the way",
-                cause="None was sent.",
-                next_step=f"in a network that you trust: REGISTRY_REALMS={for_shell(host)}, then again; "
-                "else a registry with TLS",
-            )
-        if response is not None:
-            status, codes, message = response.status, ", ".join(self.codes(response)), self._message(response)
-        message = message and f"{message.rstrip('.')}. Else: "
-        login = "The login on this machine is not enough." if self._credential else "There is no login for it here."
-        why = "Not everybody may push there" if self._writes else "The image is private"
-        log_in = (
-            f"check the name, or log in with podman or docker: podman login {for_shell(self.name.partition('/')[0])}"
-        )
-        return NetworkError(
-            f"{self.host} refuses access to {self.name} (HTTP {status}{codes and f': {codes}'})",
-            cause=f"{message}{why}, or it does not exist. {login}",
-            next_step=f"see what the registry says; else {log_in}" if message else log_in,
-        )
+            return self._error(Refused.PLAIN_LOGIN, other=host_of(self.address))
+        kind = Refused.PUSH if self._writes else Refused.PULL
+        return self._error(kind, response, status=401, has_login=self._credential is not None)
 
     def unexpected(self, response: "Response", doing: str) -> NetworkError:
         """The error for an answer that ends the work: what the registry says of it, without our secrets."""
         if response.status in (401, 403):
             return self.refused(response)
-        codes = ", ".join(self.codes(response)) or "no reason given"
         if response.status == 400 and self.address.startswith("http:") and _WANTS_TLS.search(response.body):
             return self._wants_tls()
-        return NetworkError(
-            f"{self.host} does not take {doing}: HTTP {response.status} ({codes})",
-            cause=self._message(response),
-            next_step="try again; where it repeats itself, ask the registry's administrator",
-        )
+        return self._error(Refused.ANSWER, response, doing=doing)
+
+    def unencrypted(self, url: str) -> NetworkError:
+        """The error for an upload that would leave TLS."""
+        return self._error(Refused.UPLOAD, other=host_of(url))
+
+    def too_long(self, length: int) -> NetworkError:
+        """The error for a request that is refused however short it is."""
+        return self._error(Refused.LENGTH, doing=f"{length} bytes")
 
     def explained(self, error: HttpError) -> NetworkError:
         """The same error, or a better one, for what users of registries meet often."""
-        kind, status = error.failure.kind, error.failure.status
-        if status in (401, 403):
+        failure = error.failure
+        if failure.status in (401, 403):
             return self.refused()
-        if status == 429:
-            return NetworkError(
-                f"{self.host} takes no more requests for now (HTTP 429)",
-                cause="Registries limit how much can be pulled without a login.",
-                next_step=f"wait, or log in: podman login {for_shell(self.name.partition('/')[0])}",
-            )
-        if kind is NoAnswer.TLS and _NO_TLS.search(str(error)):
-            return NetworkError(
-                f"{self.host} answers without TLS: this registry speaks plain http",
-                cause="Nothing was sent to it: whoever is on the way could read and change it.",
-                next_step="in a network that you trust, the same command with --plain-http "
-                f"(of what a recipe names: {settings.PLAIN_HTTP}={for_shell(self.host)})",
-            )
-        if kind not in (NoAnswer.CERTIFICATE, NoAnswer.PROXY, NoAnswer.NAME_SERVER):
-            error.next_step = f"ask who runs the registry {self.host}, or name another"
-        # No mirror stands in for the registry that the user named.
-        if kind in NOT_REACHED - {NoAnswer.PROXY, NoAnswer.NAME_SERVER}:
-            error.next_step = f"check the registry's name{' in --to' * self._writes}, and the network of this machine"
-        if kind in (NoAnswer.STATUS, NoAnswer.CUT, NoAnswer.STALLED):
-            error.cause = error.cause or "The registry, or a proxy before it, is overloaded or down."
-            error.next_step = "wait a little and run the same command again: what has arrived is not sent again"
+        if failure.status == 429:
+            return self._error(Refused.MANY)
+        if refusals.is_plain_http(failure, str(error)):
+            return self._error(Refused.TLS)
+        cause, next_step = refusals.reworded(failure, self.host, writes=self._writes)
+        error.cause, error.next_step = error.cause or cause, next_step or error.next_step
         return error
 
     def check_stored(self, response: "Response", digest: str, what: str) -> None:
@@ -354,7 +309,7 @@ class Session:
         """The error codes of the distribution specification in an answer."""
         return tuple(fault.code for fault in _faults(response) if _CODE.fullmatch(fault.code))
 
-    def _message(self, response: "Response") -> str:
+    def _said(self, response: "Response") -> str:
         """The registry's own words, cut, and without what we told it: a server may repeat a request's headers."""
         text = "; ".join(fault.message for fault in _faults(response) if fault.message)
         text = "".join(letter if letter.isprintable() else " " for letter in text)
@@ -363,7 +318,7 @@ class Session:
             secrets |= self._credential.secrets
         for secret in sorted(secrets - {""}, key=len, reverse=True):
             text = text.replace(secret, "…")
-        return f"The registry says: {text[:_LONGEST_MESSAGE]}" if text else ""
+        return text[:_LONGEST_MESSAGE]
 
 
 def _faults(response: "Response") -> tuple[_Fault, ...]:

@@ -23,7 +23,7 @@ from graphcrate.oci.layout import REBUILD
 from graphcrate.oci.registry import Repository
 from ocilayout import spec
 from patienthttp.client import Response
-from patienthttp.errors import NoAnswer, host_of
+from patienthttp.errors import NoAnswer
 
 PIECE = 1 << 17  #: bytes read and sent at once
 SMALLEST, LARGEST = 32 << 10, 32 << 20  #: bytes of one request
@@ -198,10 +198,7 @@ class _Upload:
         if response.status != 202 or not url:
             raise repository.unexpected(response, f"an upload to {repository.name}")
         if repository.address.startswith("https:") and not url.startswith("https:"):
-            raise NetworkError(
-                f"{repository.host} asks for the image to be sent to {host_of(url)} without encryption",
-                next_step="ask the registry's administrator: the Location of an upload must be an https address",
-            )
+            raise repository.unencrypted(url)
         least = response.headers.get("OCI-Chunk-Min-Length") or ""
         if least.isdigit():
             self._pace.least = int(least)
@@ -323,11 +320,7 @@ class _Upload:
     def _shrink(self, length: int) -> None:
         """After HTTP 413."""
         if not self._pace.refused(length):
-            raise NetworkError(
-                f"{self._repository.host} does not take {length} bytes at once (HTTP 413)",
-                cause="A proxy before the registry limits requests (nginx: client_max_body_size).",
-                next_step="ask the registry's administrator to raise that limit",
-            )
+            raise self._repository.too_long(length)
 
     def _show(self, position: int) -> None:
         if position != self._shown:

@@ -40,6 +40,7 @@ PURE = {
         "oci.platform_index",
         "oci.realms",
         "oci.reference",
+        "oci.refusals",
     ),
     *(
         "attest",

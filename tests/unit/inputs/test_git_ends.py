@@ -1,4 +1,4 @@
-"""What git says where it cannot fetch, and the error that it becomes: a case for each row of the table."""
+"""Ends of git that fetched nothing, and the error that each becomes: a case for each row of the table."""
 
 import pytest
 
