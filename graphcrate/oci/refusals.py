@@ -34,10 +34,10 @@ class Refused(StrEnum):
     WITHOUT_TLS_HERE = "requests without TLS, on this machine"
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class RegistryRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about an answer, or a challenge, that ends the work.
 
-    `host`: of the registry, with its port; `name`: of the repository; `other`: a host that it names; `said`: its own
+    `host`: of the registry, with its port; `name`: of the repository; `other`: a host that it names; `message`: its own
     words, cut and without secrets; `doing`: what it does not take; `fault`: of its certificate; `has_login`: one of
     this machine was sent.
     """
@@ -48,7 +48,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     other: str = ""
     status: int = 0
     codes: tuple[str, ...] = ()
-    said: str = ""
+    message: str = ""
     doing: str = ""
     fault: str = ""
     has_login: bool = False
@@ -67,10 +67,8 @@ _HERE = "A registry on this very machine is asked without TLS."
 _ADMINISTRATOR = "ask the registry's administrator"
 
 _WORDS: Mapping[Refused, _Words] = {
-    Refused.PULL: _Words(_NO_ACCESS, "{said_first}The image is private, or it does not exist. {login}", _LOG_IN),
-    Refused.PUSH: _Words(
-        _NO_ACCESS, "{said_first}Not everybody may push there, or it does not exist. {login}", _LOG_IN
-    ),
+    Refused.PULL: _Words(_NO_ACCESS, "{first}The image is private, or it does not exist. {login}", _LOG_IN),
+    Refused.PUSH: _Words(_NO_ACCESS, "{first}Not everybody may push there, or it does not exist. {login}", _LOG_IN),
     Refused.PLAIN_LOGIN: _Words(
         "{host} asks for a login, which plain http would show to everybody on the way",
         "None was sent.",
@@ -93,7 +91,7 @@ _WORDS: Mapping[Refused, _Words] = {
     ),
     Refused.ANSWER: _Words(
         "{host} does not take {doing}: HTTP {status} ({reason})",
-        "{said}",
+        "{message}",
         f"try again; where it repeats itself, {_ADMINISTRATOR}",
     ),
     Refused.TOKEN: _Words(
@@ -130,7 +128,7 @@ _OF_ANY_FETCH = frozenset({NoAnswer.CERTIFICATE, NoAnswer.PROXY, NoAnswer.NAME_S
 _PASSING = frozenset({NoAnswer.STATUS, NoAnswer.CUT, NoAnswer.STALLED})
 
 
-def error(refusal: Refusal) -> NetworkError:
+def error(refusal: RegistryRefusal) -> NetworkError:
     """Return the error for a refusal."""
     given = {
         "host": refusal.host,
@@ -142,9 +140,9 @@ def error(refusal: Refusal) -> NetworkError:
         "status": refusal.status,
         "codes": "".join(f": {', '.join(refusal.codes)}" for _ in refusal.codes[:1]),
         "reason": ", ".join(refusal.codes) or "no reason given",
-        "said": refusal.said and f"The registry says: {refusal.said}",
-        "said_first": refusal.said and f"The registry says: {refusal.said.rstrip('.')}. Else: ",
-        "see": "see what the registry says; else " if refusal.said else "",
+        "message": refusal.message and f"The registry says: {refusal.message}",
+        "first": refusal.message and f"The registry says: {refusal.message.rstrip('.')}. Else: ",
+        "see": "see what the registry says; else " if refusal.message else "",
         "login": "The login on this machine is not enough." if refusal.has_login else "There is no login for it here.",
         "doing": refusal.doing,
         "fault": refusal.fault and f"; its {refusal.fault}",
@@ -153,9 +151,9 @@ def error(refusal: Refusal) -> NetworkError:
     return NetworkError(what, cause=cause, next_step=next_step)
 
 
-def is_plain_http(failure: FetchFailure, said: str) -> bool:
-    """Return whether a server that was asked with TLS has answered without, by what OpenSSL `said`."""
-    return failure.kind is NoAnswer.TLS and bool(_NO_TLS.search(said))
+def is_plain_http(failure: FetchFailure, message: str) -> bool:
+    """Return whether a server that was asked with TLS has answered without, by OpenSSL's `message`."""
+    return failure.kind is NoAnswer.TLS and bool(_NO_TLS.search(message))
 
 
 def reworded(failure: FetchFailure, host: str, *, writes: bool) -> tuple[str, str]:

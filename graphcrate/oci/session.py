@@ -21,7 +21,7 @@ from graphcrate.oci import realms, refusals
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.realms import Challenge
 from graphcrate.oci.reference import DOCKER_HUB, Reference
-from graphcrate.oci.refusals import Refusal, Refused
+from graphcrate.oci.refusals import Refused, RegistryRefusal
 from patienthttp.errors import FOLLOWED, TEMPORARY, NoAnswer, host_of, is_loopback
 
 if TYPE_CHECKING:
@@ -157,8 +157,8 @@ class Session:
     def _error(self, kind: Refused, response: "Response | None" = None, **facts: Any) -> NetworkError:  # noqa: ANN401
         """The error for a refusal; an answer has status, codes and words of its own."""
         if response is not None:
-            facts |= {"status": response.status, "codes": self.codes(response), "said": self._said(response)}
-        return refusals.error(Refusal(kind=kind, host=self.host, name=self.name, **facts))
+            facts |= {"status": response.status, "codes": self.codes(response), "message": self._message(response)}
+        return refusals.error(RegistryRefusal(kind=kind, host=self.host, name=self.name, **facts))
 
     def once(
         self,
@@ -309,7 +309,7 @@ class Session:
         """The error codes of the distribution specification in an answer."""
         return tuple(fault.code for fault in _faults(response) if _CODE.fullmatch(fault.code))
 
-    def _said(self, response: "Response") -> str:
+    def _message(self, response: "Response") -> str:
         """The registry's own words, cut, and without what we told it: a server may repeat a request's headers."""
         text = "; ".join(fault.message for fault in _faults(response) if fault.message)
         text = "".join(letter if letter.isprintable() else " " for letter in text)

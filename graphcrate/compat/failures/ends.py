@@ -37,7 +37,7 @@ class ProgramFailure(msgspec.Struct, frozen=True, kw_only=True):
         return redacted(self.address) if "://" in self.address else self.address
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramEnd(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the table; its first lines say what each field is."""
 
     says: str
@@ -51,10 +51,10 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     next_step: str = ""
 
 
-ends = functools.cache(functools.partial(table, "program_ends", tuple[End, ...], "end"))
+ends = functools.cache(functools.partial(table, "program_ends", tuple[ProgramEnd, ...], "end"))
 
 
-def fitting(failure: ProgramFailure) -> Iterator[tuple[End, re.Match[str]]]:
+def fitting(failure: ProgramFailure) -> Iterator[tuple[ProgramEnd, re.Match[str]]]:
     """Yield the rows that fit, with what each has found in the program's output."""
     for end in ends():
         if end.program not in ("", failure.program) or end.exit not in (0, failure.exit_code):
@@ -73,7 +73,7 @@ def errors(failure: ProgramFailure, folder: Setting | None = None) -> Iterator[G
         yield _error(end, failure, match.groupdict().get("status"), str(folder or ""))
 
 
-def _error(end: End, failure: ProgramFailure, status: str | None, folder: str) -> GraphcrateError:
+def _error(end: ProgramEnd, failure: ProgramFailure, status: str | None, folder: str) -> GraphcrateError:
     what, cause = end.what or _WHAT[failure.program], end.cause
     next_step = filled(end.next_step)
     if end.kind:
@@ -84,5 +84,5 @@ def _error(end: End, failure: ProgramFailure, status: str | None, folder: str) -
     # Last: an address is a stranger's, and may have braces.
     what = what.replace("{program}", failure.program).replace("{address}", failure.shown)
     next_step = next_step.replace("{folder}", folder).replace("{address}", for_shell(failure.shown))
-    said = with_mark(failure.text.splitlines()[-4:]) if failure.program == "git" else f"\n{failure.text}"
-    return class_of(end.ends)(f"{what}{said}", cause=cause, next_step=next_step)
+    printed = with_mark(failure.text.splitlines()[-4:]) if failure.program == "git" else f"\n{failure.text}"
+    return class_of(end.ends)(f"{what}{printed}", cause=cause, next_step=next_step)

@@ -3,7 +3,7 @@
 import pytest
 
 from graphcrate.oci import refusals
-from graphcrate.oci.refusals import Refusal, Refused
+from graphcrate.oci.refusals import Refused, RegistryRefusal
 from patienthttp.errors import FetchFailure, NoAnswer
 
 FACTS = {
@@ -12,7 +12,7 @@ FACTS = {
     "other": "token.example",
     "status": 403,
     "codes": ("DENIED", "UNAUTHORIZED"),
-    "said": "no {such} user.",
+    "message": "no {such} user.",
     "doing": "the blob sha256:ab",
     "fault": "certificate is not trusted",
 }
@@ -36,7 +36,7 @@ WORDS = {
 
 @pytest.mark.parametrize("kind", Refused)
 def test_each_refusal_says_what_why_and_what_to_do(kind):
-    error = refusals.error(Refusal(kind=kind, **FACTS))
+    error = refusals.error(RegistryRefusal(kind=kind, **FACTS))
     for text, word in zip((error.what, error.cause, error.next_step), WORDS[kind], strict=True):
         assert word in text
         assert text or not word
@@ -44,9 +44,9 @@ def test_each_refusal_says_what_why_and_what_to_do(kind):
 
 
 def test_refusal_without_a_word_of_the_registry_says_that_none_was_given():
-    error = refusals.error(Refusal(kind=Refused.ANSWER, host="h", doing="a blob", status=500))
+    error = refusals.error(RegistryRefusal(kind=Refused.ANSWER, host="h", doing="a blob", status=500))
     assert (error.what, error.cause) == ("h does not take a blob: HTTP 500 (no reason given)", "")
-    error = refusals.error(Refusal(kind=Refused.PULL, host="h", name="h/x", status=401))
+    error = refusals.error(RegistryRefusal(kind=Refused.PULL, host="h", name="h/x", status=401))
     assert error.what == "h refuses access to h/x (HTTP 401)"
     assert error.cause == "The image is private, or it does not exist. There is no login for it here."
     assert error.next_step == "check the name, or log in with podman or docker: podman login h"
