@@ -1,6 +1,8 @@
 """Compiled extensions of an image: for which GPUs, by the wheelhouse beside all other work, cached where possible."""
 
 import contextlib
+import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +87,22 @@ def _work(package: LockedPackage, compilation: Compilation, ctx: Context) -> com
     return compile_time.of_package(package, compiled_sources(path), compilation, has_torch=has_torch, parallel=parallel)
 
 
+def make_again(lock: Lock, step: CompileStep, folder: Path, ctx: Context) -> Collection[Path]:
+    """Compile a step's packages in `folder`, though the cache may have their wheels; return these by their keys.
+
+    Raises as `Compiling.wheels`, BaseDriftError too.
+    """
+    from graphcrate.inputs.extensions.compile import provide
+
+    needed = msgspec.structs.replace(lock, packages=(*step.against, *step.packages))
+    compiling = Compiling(None, needed, SourceOptions(locked=True), ctx)
+    job = dataclasses.replace(compiling.job(step, bases.prepare_base(ctx, lock.base), folder), apart=folder)
+    try:
+        return provide(job).values()
+    except wheelhouse.CompileError as error:
+        raise explained(error.failure, job, same_with, ctx) from error
+
+
 def explained(failure: CompileFailure, job: wheelhouse.CompileJob, beside: Beside, ctx: Context) -> BuildError:
     """The error for a failed compile, with Debian's packages and the command that was typed."""
     diagnosis = compiling.explain(failure, job.step, _of_debian(failure, job, ctx))
@@ -113,37 +131,50 @@ def _of_debian(failure: CompileFailure, job: wheelhouse.CompileJob, ctx: Context
 class Compiling:
     """The compiling that a plan needs, made when it is asked for."""
 
-    plan: Plan
+    plan: Plan | None  #: None: of no image, the lock's wheels alone
     lock: Lock
     sources: SourceOptions
     ctx: Context
     beside: Beside = same_with  #: what to type for more packages
     shared: SiteCache | None = None  #: asked before anything is compiled
     taken: Taken = field(default_factory=Taken)
+    layered: Collection[str] = ()  #: sha256s of sdists whose layers are there: no wheel of them is needed
+
+    @functools.cached_property
+    def steps(self) -> tuple[CompileStep, ...]:
+        """What is compiled, and against what."""
+        return planning.compile_steps(self.lock)
 
     @property
     def is_due(self) -> bool:
         """Return whether something is to be compiled whose wheel is not there."""
-        return len(built(self.lock, self.ctx)) < sum(len(step.packages) for step in self.plan.of(CompileStep))
+        return bool(self.absent)
+
+    @property
+    def absent(self) -> set[str]:
+        """Return what is to be compiled, by the sha256 of its sdist."""
+        sources = {package.file.sha256 for step in self.steps for package in step.packages}
+        return sources - {*built(self.lock, self.ctx), *self.layered}
 
     def take(self) -> None:
         """Bring what a shared cache has into this one. Whether it has anything decides what else is made."""
         if self.shared is None:
             return
-        for step in self.plan.of(CompileStep):
+        for step in self.steps:
             shelves = wheelhouse.shelves(step, self.ctx.cache)
             absent = {
-                shelf.wheel: package for package in step.packages if not (shelf := shelves[package.file.sha256]).made
+                shelves[package.file.sha256].wheel: package
+                for package in step.packages
+                if package.file.sha256 in self.absent
             }
             self.taken.compared |= self.shared.take(absent).compared
 
     def prepare(self) -> None:
         """Make the base with a compiler, where something is to be compiled. What fails here fails again later."""
-        steps = self.plan.of(CompileStep)
         if self.is_due:
             with contextlib.suppress(GraphcrateError):
-                self._build_base(steps[0])
-                self._libraries(steps)
+                self._build_base(self.steps[0])
+                self._libraries(self.steps)
 
     @trace.span("compile")
     def wheels(self, base: Base, folder: Path, unpacked: Callable[[], Sequence[Path]] = tuple) -> Mapping[str, Path]:
@@ -154,7 +185,7 @@ class Compiling:
         from graphcrate.inputs.extensions.compile import provide
 
         made: dict[str, Path] = {}
-        for step in self.plan.of(CompileStep):
+        for step in self.steps:
             there = wheelhouse.cached(step, self.ctx.cache)
             if len(there) < len(step.packages):
                 job = self.job(step, base, folder, unpacked)
@@ -189,7 +220,8 @@ class Compiling:
 
     def toolkit(self, base: Base) -> Path:
         """Make the folder of a devel image's CUDA toolkit."""
-        folder = self._toolkit(next(step.toolkit for step in self.plan.of(ToolkitStep)), base)
+        toolkits = [step.toolkit for step in self.plan.of(ToolkitStep)] if self.plan else []
+        folder = self._toolkit(toolkits[0], base)
         assert folder is not None
         return folder
 
@@ -202,8 +234,9 @@ class Compiling:
         return {**fetch(*arguments), **fetch(*arguments, compilation=True)}
 
     def _build_base(self, step: CompileStep) -> Base:
+        image = self.plan.base.base if self.plan else self.lock.base
         try:
-            return bases.prepare_compiler(self.ctx, step.compilation.base, self.plan.base.base)
+            return bases.prepare_compiler(self.ctx, step.compilation.base, image)
         except BaseDriftError as drift:
             raise CompilerDriftError(drift.what, cause=drift.cause, next_step=drift.next_step) from drift
 

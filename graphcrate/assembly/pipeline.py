@@ -228,4 +228,4 @@ def _give(shared: SiteCache, plan: Plan, report: BuildReport, images: ImageFolde
     if images.engine is with_engine.EMBEDDED:
         from graphcrate.assembly import site_images
 
-        site_images.give(shared, report, images, ctx)
+        site_images.give(shared, report, images, ctx, plan)

@@ -88,7 +88,7 @@ class Forecast:
     def lines(self, title: str, resolution: Resolution, ctx: Context, plan: Plan | None = None) -> list[str]:
         """Return a plan's lines: the choice with its reasons, the contents with their sources, and the cost."""
         lock, contents, additions = resolution.lock, self.contents, self.contents.additions
-        to_fetch = self._bytes_to_fetch(lock, ctx)
+        to_fetch = self._bytes_to_fetch(lock, ctx, plan)
         machine = explain.find_target(ctx, self.machine)
         upkeep = summary.upkeep_of(lock, contents.recipe, machine, self.next_steps.on, settings.today())
         fallback = rules.fallback(contents.variant, resolution.candidate)
@@ -114,13 +114,13 @@ class Forecast:
 
     def require_room(self, plan: Plan, lock: Lock, ctx: Context) -> None:
         """Raises DiskFullError where a build certainly takes more of the disk than is free."""
-        room = self._room(plan, lock, self._bytes_to_fetch(lock, ctx), ctx)
+        room = self._room(plan, lock, self._bytes_to_fetch(lock, ctx, plan), ctx)
         if room is not None:
             room.require(f"{plan.name}:{plan.tag}", ctx.cache)
 
-    def _bytes_to_fetch(self, lock: Lock, ctx: Context) -> int:
-        """Bytes that the lock names and that are not here, beside what was compiled before."""
-        return with_engine.size_to_fetch(self.images.engine, lock, ctx, extensions.built(lock, ctx))
+    def _bytes_to_fetch(self, lock: Lock, ctx: Context, plan: Plan | None) -> int:
+        """Bytes that the lock names and that are not here, beside what was compiled before and the plan's layers."""
+        return with_engine.size_to_fetch(self.images.engine, lock, ctx, extensions.built(lock, ctx), plan)
 
     def _room(self, plan: Plan, lock: Lock, to_fetch: int, ctx: Context) -> "Room | None":
         """Count what a build needs of the disk, `to_fetch` bytes of it downloads; None of an engine with a store."""

@@ -11,15 +11,13 @@ from pathlib import Path
 
 from graphcrate.artifacts.formats.packed import GROWTH
 from graphcrate.artifacts.wheel_archive import WheelArchive
+from graphcrate.engines.embedded import records
 from graphcrate.engines.embedded import run as running
-from graphcrate.engines.embedded.layers import Workshop
 from graphcrate.host.context import Context
 from graphcrate.host.disk import cleaning
 from graphcrate.host.disk.cache import CACHE_ELSEWHERE, MORE_ROOM, Cache
-from graphcrate.inputs import bases
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import debian
-from graphcrate.inputs.wheels.bytecode import InsidePython
 from graphcrate.model.command import command
 from graphcrate.model.errors import DiskFullError, IntegrityError
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage
@@ -152,13 +150,7 @@ class _Step:
 
 def _steps(plan: Plan, lock: Lock, cache: Cache) -> Iterator[_Step]:
     """The layers above the base."""
-    versions = ("", "")
-    if isinstance(lock.base, DebianBase):
-        versions = debian.python_version(lock.base), debian.glibc_version(lock.base)
-    interpreter = InsidePython(rootfs=Path(), python="", version=versions[0], base=bases.identity(lock.base))
-    shop = Workshop(
-        python=lock.python, glibc=versions[1], interpreter=interpreter, files={}, cache=cache, environment={}
-    )
+    shop = records.workshop(plan, cache)
     for step in plan.steps:
         if not isinstance(step, WheelsStep | CompileStep | FilesStep | ToolkitStep):
             continue

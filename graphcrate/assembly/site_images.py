@@ -8,9 +8,12 @@ import msgspec
 
 from graphcrate.assembly.output import ImageFolders
 from graphcrate.checks.new_image import AUDIT
+from graphcrate.engines.embedded import records
 from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
+from graphcrate.inputs import making
+from graphcrate.inputs.making import Making
 from graphcrate.inputs.shared.entry import IMAGE, MOST_FILES, CacheEntry
 from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model import codec
@@ -25,8 +28,9 @@ from graphcrate.smoke import memory
 from ocilayout import spec
 from ocilayout.image import Documents
 
-#: Names of an entry's files: the image's own documents, what its tests said, and blobs by their hash.
-REPORT, LOCK, PASS = "report.json", "lock.json", "pass-"
+#: Names of an entry's files: the image's own documents, what its tests said, records of its layers for a build on top
+#: of it, and blobs by their hash.
+REPORT, LOCK, PASS, RECORDS = "report.json", "lock.json", "pass-", "records.msgpack"
 _GROWTH = 4  #: from bytes that are fetched to those on the disk, with all that is unpacked for the tests
 _MOST_DOCUMENT = 64 << 20  #: bytes
 
@@ -56,6 +60,9 @@ def take(shared: SiteCache, key: str, plan: Plan, images: ImageFolders, ctx: Con
             why: object
             try:
                 there = _read(folder, known, key, plan, {**blobs, **targets})
+                if there is not None and (path := folder / RECORDS).is_file():
+                    digests = {layer.digest for layer in there.report.layers}
+                    records.keep(path.read_bytes(), digests, plan, cache)
             except (LayoutError, *UNREADABLE) as error:
                 there, why = None, error
             else:
@@ -122,8 +129,11 @@ def _written(
     return report
 
 
-def give(shared: SiteCache, report: BuildReport, images: ImageFolders, ctx: Context) -> None:
-    """Put an image that passed its tests into the shared cache that is written to, where it lacks it."""
+def give(shared: SiteCache, report: BuildReport, images: ImageFolders, ctx: Context, plan: Plan | None = None) -> None:
+    """Put an image that passed its tests into the shared cache that is written to, where it lacks it.
+
+    `plan`: by which the records of its layers are found.
+    """
     if not (report.layout and report.passed and shared.writes_to):
         return
     home = images.folder(report)
@@ -134,8 +144,22 @@ def give(shared: SiteCache, report: BuildReport, images: ImageFolders, ctx: Cont
     sources |= {digest.removeprefix("sha256:"): layout.blob(digest) for digest in digests}
     title = f"{report.name}:{report.tag}"
     is_whole = len(sources) <= MOST_FILES and all(path.is_file() for path in sources.values())
-    if is_whole and shared.offer(IMAGE, report.build_key, sources, title, report.seconds):
+    with ctx.cache.folder() as folder:
+        if plan is not None:
+            (path := folder / RECORDS).write_bytes(records.packed(plan, ctx.cache))
+            sources |= {RECORDS: path} if path.stat().st_size < _MOST_DOCUMENT // 2 else {}
+        is_given = is_whole and shared.offer(IMAGE, report.build_key, sources, title, _making(report, title))
+    if is_given:
         ctx.progress.note(f"to the shared cache {shared.writes_to}: {title}")
+
+
+def _making(report: BuildReport, title: str) -> Making:
+    """Return who made an image: of one that came from a shared cache, its maker."""
+    taken = next((part for part in report.shared if part.title == title), None)
+    if taken is None:
+        return making.here(report.seconds)
+    maker, _, made = taken.maker.rpartition(" on ")
+    return Making(maker=maker, made=made, seconds=report.seconds)
 
 
 def _passes(report: BuildReport, images: ImageFolders) -> Iterator[Path]:

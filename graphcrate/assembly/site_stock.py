@@ -1,18 +1,31 @@
-"""Fill a site's shared cache from this machine's."""
+"""Fill a site's shared cache from this machine's, and make a sample of it again."""
 
+import contextlib
+import math
+import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from graphcrate.artifacts.reports import read_report
-from graphcrate.assembly import site_images
+from graphcrate.assembly import extensions, site_images
 from graphcrate.assembly.output import ImageFolders
 from graphcrate.assembly.with_engine import EMBEDDED
+from graphcrate.compat.plan import planning
 from graphcrate.host.context import Context
+from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.shared import stock
-from graphcrate.inputs.shared.entry import COMPILED, IMAGE, tag
-from graphcrate.inputs.shared.site_cache import SiteCache
+from graphcrate.inputs.shared.entry import COMPILED, IMAGE, CacheEntry, tag
+from graphcrate.inputs.shared.places import CachePlace
+from graphcrate.inputs.shared.site_cache import SiteCache, Taken
 from graphcrate.inputs.shared.stock import StockLine
 from graphcrate.model.command import command
-from graphcrate.model.errors import UsageError
+from graphcrate.model.errors import UNREADABLE, GraphcrateError, IntegrityError, UsageError
+from graphcrate.model.lock import Lock, decode_lock
+from graphcrate.model.plan import CompileStep
+from graphcrate.model.words import number_of
 
 
 def push(shared: SiteCache, output: Path, ctx: Context) -> list[StockLine]:
@@ -35,3 +48,74 @@ def push(shared: SiteCache, output: Path, ctx: Context) -> list[StockLine]:
             given.add(tag(IMAGE, report.build_key))
     shared.require_no_failure()
     return [line for line in stock.listed(shared) if line.tag in given]
+
+
+class _Work(NamedTuple):
+    """What makes a compiled wheel: a lock, and its step with this package alone."""
+
+    lock: Lock
+    step: CompileStep
+
+
+def make_again(shared: SiteCache, share: float, output: Path, ctx: Context) -> int:
+    """Compile so large a share of the compiled wheels again, at least one, and compare; return how many.
+
+    They are chosen at random, among those of committed locks, of images in `output` and of images in the shared cache.
+    Raises IntegrityError for one that is another file here, and where none can be made what the first one raised.
+    """
+    compiled = [(place, known) for place in shared.places for known in stock.counting(shared, place, COMPILED)]
+    works = _works({known.key for _, known in compiled}, shared, output, ctx)
+    able = [(place, known) for place, known in compiled if known.key in works]
+    if len(able) < len(compiled):
+        others = number_of(len(compiled) - len(able), "wheel")
+        ctx.progress.note(f"{others} of no lock that is here or there: cannot be made again")
+    wanted, made, failures = math.ceil(share * len(able)), 0, list[GraphcrateError]()
+    for place, known in random.SystemRandom().sample(able, len(able)):
+        if made == wanted:
+            break
+        try:
+            _compare(shared, place, known, works[known.key], ctx)
+        except IntegrityError:
+            raise
+        except GraphcrateError as error:
+            ctx.progress.warn(f"{known.files[0].name} cannot be made again here: {error.what}")
+            failures.append(error)
+        else:
+            made += 1
+    if failures and not made:
+        raise failures[0]
+    return made
+
+
+def _compare(shared: SiteCache, place: CachePlace, known: CacheEntry, work: _Work, ctx: Context) -> None:
+    with ctx.cache.folder() as folder:
+        wheels = extensions.make_again(*work, folder, ctx)
+        shared.compare(Taken({known.key: (place, known)}), wheels)
+    ctx.progress.note(f"made again, the same bytes: {known.files[0].name}")
+
+
+def _works(wanted: set[str], shared: SiteCache, output: Path, ctx: Context) -> dict[str, _Work]:
+    """Map keys of compiled wheels to what makes them, as far as a lock is found that names them."""
+    works: dict[str, _Work] = {}
+    for lock in _locks(shared, output, ctx):
+        for step in planning.compile_steps(lock):
+            for package in step.packages:
+                key = wheelhouse.key(package, step, ctx.cache)
+                if key in wanted:
+                    works.setdefault(key, _Work(lock, msgspec.structs.replace(step, packages=(package,))))
+        if len(works) == len(wanted):
+            break
+    return works
+
+
+def _locks(shared: SiteCache, output: Path, ctx: Context) -> Iterator[Lock]:
+    """Yield the locks that are known here, then those of images that a trusted key has signed."""
+    for path in [*sorted((ctx.root / "images").glob("**/*.lock.json")), *sorted(output.glob("*/*/lock.json"))]:
+        with contextlib.suppress(OSError, *UNREADABLE):
+            yield decode_lock(path.read_bytes())
+    for place in shared.places:
+        for known in stock.counting(shared, place, IMAGE):
+            with ctx.cache.folder() as folder, contextlib.suppress(*UNREADABLE):
+                target = folder / site_images.LOCK
+                if shared.bring(place, known, {site_images.LOCK: target}, known.title) and target.is_file():
+                    yield decode_lock(target.read_bytes())

@@ -24,7 +24,7 @@ from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import DebianBase, Lock
-from graphcrate.model.plan import CompileStep, Plan
+from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.resolve.sources.channels import SourceKind, mirror_of, mirrored, user_indexes
 from graphcrate.resolve.sources.fetch import bytes_to_fetch, fetch
@@ -46,10 +46,17 @@ def first_that_answers(ctx: Context) -> Engine | None:
     return None
 
 
-def size_to_fetch(engine: Engine, lock: Lock, ctx: Context, compiled: Collection[str] = ()) -> int:
-    """Bytes of packages that a build fetches: what our cache lacks; all of them into another engine's own cache."""
+def size_to_fetch(
+    engine: Engine, lock: Lock, ctx: Context, compiled: Collection[str] = (), plan: Plan | None = None
+) -> int:
+    """Bytes of packages that a build fetches: what our cache lacks; all of them into another engine's own cache.
+
+    `plan`: whose layers may be there already.
+    """
     if engine is EMBEDDED:
-        return bytes_to_fetch(lock, ctx.cache, compiled)
+        from graphcrate.engines.embedded import records
+
+        return bytes_to_fetch(records.to_bring(plan, lock, ctx.cache) if plan else lock, ctx.cache, compiled)
     return sum(package.file.size for package in lock.packages if package.channel is not Channel.LOCAL)
 
 
@@ -72,8 +79,11 @@ def build(
     `packs`: a squashfs will be made of it, by our own builder; `shared`: a cache that may have what is compiled.
     """
     if engine is EMBEDDED:
-        compiling = extensions.Compiling(plan, lock, sources, ctx, beside, shared)
-        return _build_from_wheels(compiling, folder, is_tested, packs)
+        from graphcrate.engines.embedded import records
+
+        layered = records.layered(plan, ctx.cache)
+        compiling = extensions.Compiling(plan, lock, sources, ctx, beside, shared, layered=layered)
+        return _build_from_wheels(plan, compiling, folder, is_tested, packs)
     if packs is not None:
         ctx.progress.note(f"{engine.name} builds the image: its layers are not packed for a SIF while they are written")
     return _build_from_text(engine, plan, lock, sources, folder, ctx)
@@ -81,12 +91,12 @@ def build(
 
 @trace.span("build")
 def _build_from_wheels(
-    compiling: extensions.Compiling, folder: Path, is_tested: bool, packs: Compression | None
+    plan: Plan, compiling: extensions.Compiling, folder: Path, is_tested: bool, packs: Compression | None
 ) -> Built:
     """Build with the embedded builder, from the lock's own files."""
     from graphcrate.checks.reading import remember_layer
 
-    plan, lock, sources, ctx = compiling.plan, compiling.lock, compiling.sources, compiling.ctx
+    lock, sources, ctx = compiling.lock, compiling.sources, compiling.ctx
     ctx.progress.note(summary.step(1, "download files, make the base"))
     compiling.take()
     with ThreadPoolExecutor(1) as side:
@@ -99,10 +109,10 @@ def _build_from_wheels(
             wait([base], timeout=1.0)
             if base.done():
                 base.result()
-            files = compiling.files() if sources.devel else fetch(lock, sources, ctx)
+            files = compiling.files() if sources.devel else fetch(lock, sources, ctx, without=compiling.layered)
             prepared = base.result()
             twin = bases.native_twin(ctx, lock, prepared)
-            compiled = sum(len(step.packages) for step in plan.of(CompileStep)) - len(extensions.built(lock, ctx))
+            compiled = len(compiling.absent)
             more = f", compile {compiled} package{'s' * (compiled != 1)}" if compiled else ""
             ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{more}"))
 

@@ -9,6 +9,7 @@ from graphcrate.cli import options
 from graphcrate.cli.options import here, write
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
+from graphcrate.model.words import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,8 @@ OfSite = Annotated[
     Literal["list", "push", "pull", "verify", "prune"] | None,
     typer.Argument(
         help="Of a site's shared cache: list: its entries; push: give it wheels and images of here; pull: bring its "
-        "compiled wheels; verify: read all of it; prune: show what is of no use, and with --yes remove it.",
+        "compiled wheels; verify: read all of it, and compile a share again; prune: show what is of no use, and with "
+        "--yes remove it.",
     ),
 ]
 
@@ -34,6 +36,10 @@ def cache(
     shared: options.SharedCache = None,
     cache_trust: options.CacheTrust = None,
     cache_key: options.CacheKey = None,
+    share: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Of verify: compile this share of the wheels again, 0.05 for a twentieth."),
+    ] = 0,
     days: Annotated[int, typer.Option(min=0, help="Of prune: also what was made before so many days.")] = 0,
     yes: Annotated[bool, typer.Option("--yes", help="Of prune: remove what it shows.")] = False,
     output: options.Output = Path("dist"),
@@ -41,25 +47,29 @@ def cache(
 ) -> None:
     """Show what the cache takes of the disk, or free it: --free FOLDER. With a word: a site's shared cache."""
     of_site = options.of_shared(shared, cache_trust, cache_key)
-    if (action is None and any(of_site.values())) or (action and free) or ((days or yes) and action != "prune"):
+    misplaced = ((days or yes) and action != "prune") or (share and action != "verify")
+    if (action is None and any(of_site.values())) or (action and free) or misplaced:
         raise UsageError(
-            "--free is for this machine's cache, --days and --yes are for prune, and the rest for a site's cache",
+            "--free is for this machine's cache, --days and --yes are for prune, --share is for verify, and the rest "
+            "for a site's cache",
             next_step=f"{command('cache', free='FOLDER')}    or {command('cache', 'list', cache='/shared/cache')}",
         )
     if action is not None:
-        _of_site(action, of_site, days, output, remove=yes, as_json=as_json)
+        _of_site(action, of_site, days, output, share=share, remove=yes, as_json=as_json)
         return
     _here(free, output, as_json=as_json)
 
 
-def _of_site(action: str, of_site: dict[str, Any], days: int, output: Path, *, remove: bool, as_json: bool) -> None:
+def _of_site(
+    action: str, of_site: dict[str, Any], days: int, output: Path, *, share: float, remove: bool, as_json: bool
+) -> None:
     from graphcrate.assembly import site_stock
     from graphcrate.cli import tables
     from graphcrate.compat.variants.request import SourceOptions
     from graphcrate.inputs.shared import site_cache, stock
 
     ctx = here()
-    shared = site_cache.of(SourceOptions(**of_site), ctx)
+    shared = site_cache.of(SourceOptions(**of_site), ctx, gives=action == "push")
     if shared is None:
         raise UsageError(
             "no shared cache is named",
@@ -81,6 +91,9 @@ def _of_site(action: str, of_site: dict[str, Any], days: int, output: Path, *, r
         ctx.progress.note(f"nothing was removed; {again}    removes it")
     if action == "verify":
         stock.raise_if_faulty(entries)
+        if share:
+            made = site_stock.make_again(shared, share, output, ctx)
+            ctx.progress.note(f"{number_of(made, 'wheel')} made again and compared")
 
 
 def _here(free: list[str] | None, output: Path, *, as_json: bool) -> None:

@@ -47,6 +47,8 @@ def test_what_a_first_user_compiles_a_second_one_gets_by_its_signature(users):
     assert layers(second) == layers(first)
     for action in ("push --cache-key cosign.key", "list", "verify"):
         assert "annoy-" in first.type(f"./build.py cache {action} --cache /shared/cache --cache-trust cosign.pub")
+    again = second.typed("./build.py cache verify --share 1 --cache /shared/cache --cache-trust cosign.pub")
+    assert "made again, the same bytes: annoy-" in again.stderr
     shutil.rmtree(Path(second.environment["GRAPHCRATE_CACHE"], "compiled"))
     assert "annoy-" in second.type("./build.py cache pull --cache /shared/cache --cache-trust cosign.pub")
     assert first.type("./build.py cache prune --cache /shared/cache --cache-trust cosign.pub") == "", "all of it counts"
@@ -74,6 +76,12 @@ def test_a_plain_user_of_another_machine_has_the_image_of_a_registry_with_its_te
     assert f"from    the shared cache {registry}/cache: torch:" in taken.stderr.splitlines()[-1]
     assert "step 1 of 4" not in taken.stderr
     assert not (place.cache / "compiled").exists()
+    shutil.rmtree(place.cache / "files")
+    more = words.replace(" CACHE=", " WITH=iniconfig CACHE=")
+    Typist(place.folder).typed(f"{user} PATH=/usr/bin:/bin bash -c {shlex.quote(more)}")
+    fetched = {path.name for path in place.cache.glob("files/*/*")}
+    assert [name for name in fetched if name.startswith("iniconfig-")]
+    assert [name for name in fetched if name.startswith("torch-") or name.endswith(".deb")] == [], "layers came"
 
 
 def layers(user):

@@ -95,13 +95,14 @@ class Workshop:
 
     def installation(self, origin: str) -> Installation | None:
         """The places of the files of a wheel that was inspected before."""
-        data = kept_bytes(self._installation_path(origin))
+        data = kept_bytes(self.installation_path(origin))
         try:
             return None if data is None else codec.unpack(data, Installation)
         except UNREADABLE:
             return None
 
-    def _installation_path(self, origin: str) -> Path:
+    def installation_path(self, origin: str) -> Path:
+        """Return the path of the record of a wheel's places, existing or not."""
         form = f"{LAYER_FORMAT}.{INSTALLATION_FORMAT}-{self.python}"
         return self.cache.path("installations", form, f"{origin}.msgpack")
 
@@ -110,7 +111,7 @@ class Workshop:
         installation = self.installation(wheel.origin)
         if installation is None:
             raise CacheError(
-                f"{self._installation_path(wheel.origin)} is gone",
+                f"{self.installation_path(wheel.origin)} is gone",
                 cause="Something removed it from the cache while this build ran.",
                 next_step="run the same command again",
             )
@@ -132,7 +133,7 @@ class Workshop:
                 if self.installation(origin) is None:
                     with open_wheel(path) as opened:
                         installation = place(opened, self.python)
-                    self.cache.keep(self._installation_path(origin), msgspec.msgpack.encode(installation))
+                    self.cache.keep(self.installation_path(origin), msgspec.msgpack.encode(installation))
                 wheels.append(
                     WheelFile(name=package.name, version=package.version, path=path, origin=origin, sha256=sha256)
                 )
@@ -205,6 +206,10 @@ class WheelsLayer:
     def exists(self) -> bool:
         """Return whether the cache has the layer and its check data: then nothing of the step's files is needed."""
         return self.record is not None and None not in map(self.shop.installation, self._origins)
+
+    def installation_paths(self) -> list[Path]:
+        """Return the paths of the records of its wheels, existing or not."""
+        return [self.shop.installation_path(origin) for origin in self._origins]
 
     def inspect(self, pool: Pool) -> None:
         """Submit the look at the wheels; of sdists they are built first."""

@@ -30,6 +30,7 @@ from ocilayout.spec import LayerBlob
 
 #: Raise it whenever the same packages would give other bytes.
 BASE_FORMAT = 2
+_RECORD = "layer.json"
 SCRATCH_BYTES = 500_000_000  #: what inflated .debs, the tree and the layer take at most
 
 
@@ -70,7 +71,7 @@ def prepare(lock: DebianBase, ctx: Context) -> Base:
     Raises BaseDriftError where no server has one of them, NetworkError where no server answers, HostError.
     """
     name, cache = key(lock), ctx.cache
-    record, rootfs = cache.path("bases", "debian", name, "layer.json"), cache.path("bases", "debian", name, "rootfs")
+    record, rootfs = record_path(lock, cache), cache.path("bases", "debian", name, "rootfs")
     if (layer := _cached(record, cache)) is None or not rootfs.is_dir():
         with cache.exclusively(f"base-{name}"), cache.guard():
             if (layer := _cached(record, cache)) is None:
@@ -166,7 +167,12 @@ def glibc_version(lock: DebianBase) -> str:
 
 def made(lock: DebianBase, cache: Cache) -> LayerRecord | None:
     """The layer of a base that the cache has; None where it is to be made."""
-    return _cached(cache.root.joinpath("bases", "debian", key(lock), "layer.json"), cache)
+    return _cached(cache.root.joinpath("bases", "debian", key(lock), _RECORD), cache)
+
+
+def record_path(lock: DebianBase, cache: Cache) -> Path:
+    """Return the path of the record of a base's layer, existing or not."""
+    return cache.path("bases", "debian", key(lock), _RECORD)
 
 
 def _upstream(lock: DebianBase, name: str) -> str:

@@ -133,12 +133,14 @@ class Shelf(NamedTuple):
         return next(self.wheel.glob("*.whl"), None)
 
 
-def shelves(step: CompileStep, cache: Cache) -> dict[str, Shelf]:
-    """Map the sha256 of each sdist of a step to its folders, whether anything is in them or not."""
+def shelves(step: CompileStep, cache: Cache, apart: Path | None = None) -> dict[str, Shelf]:
+    """Map the sha256 of each sdist of a step to its folders, whether anything is in them or not.
+
+    `apart`: a folder for them that is not the cache's.
+    """
     keys = {package.file.sha256: key(package, step, cache) for package in step.packages}
-    return {
-        sha256: Shelf(cache.path("compiled", name), cache.path("unfinished", name)) for sha256, name in keys.items()
-    }
+    place: Callable[[str, str], Path] = apart.joinpath if apart else cache.path
+    return {sha256: Shelf(place("compiled", name), place("unfinished", name)) for sha256, name in keys.items()}
 
 
 def cached(step: CompileStep, cache: Cache) -> dict[str, Path]:
@@ -165,11 +167,12 @@ class CompileJob:
     log_folder: Path  #: where the output of a compile that fails goes
     #: waits for layers of the step's wheels and gives where they are unpacked: those that are there are not once more
     unpacked: Callable[[], Sequence[Path]] = tuple
+    apart: Path | None = None  #: a folder for what is made here, though the cache may have it
 
     @functools.cached_property
     def shelves(self) -> Mapping[str, Shelf]:
         """Return the folders in the cache of what is compiled, by the sha256 of its sdist."""
-        return shelves(self.step, self.cache)
+        return shelves(self.step, self.cache, self.apart)
 
     @property
     def made(self) -> dict[str, Path]:

@@ -18,6 +18,7 @@ from graphcrate.compat.facts.compilers import CROSS, SECONDS, STAND_INS, folder_
 from graphcrate.compat.failures import compiling
 from graphcrate.compat.failures.failure import CompileFailure
 from graphcrate.compat.failures.first_error import first_error
+from graphcrate.host import settings
 from graphcrate.host.disk import trees
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.memory import free_memory
@@ -25,6 +26,7 @@ from graphcrate.host.process import SilenceError
 from graphcrate.host.sandbox import beneath, sandbox
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.host.workers import Advance, Pool
+from graphcrate.inputs import making
 from graphcrate.inputs.extensions import (
     SILENCE,
     CompileError,
@@ -91,8 +93,10 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
         made = {}
         if side_by_side:
             place = ground.prepare(job.step.compilation, job.base, job.build_base, job.files, work / "headers")
-            compiled = _compile(job, side_by_side, build, venv, place)
+            watcher, begin = Watcher([package.name for package in side_by_side], job.progress), settings.now()
+            compiled = _compile(job, side_by_side, build, venv, place, watcher)
             made = keep(job, compiled, venv, build)
+            _note(job, side_by_side, settings.now() - begin, watcher.weights)
         for package in absent:
             if package.back_end:
                 alone, requirements = work / package.name / "build", None
@@ -101,10 +105,21 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
                     requirements.mkdir(parents=True)  # that it asks for nothing is no fault
                     for item in package.build:
                         unpack_wheel(lambda _: None, job.files[item.file.sha256], requirements, job.step.python)
+                begin = settings.now()
                 wheel = back_end.build(job, package, alone, venv, environment(job, job.jobs), requirements)
                 made |= keep(job, {package: wheel}, venv, alone)
+                _note(job, [package], settings.now() - begin, {})
                 remove_tree(job.shelves[package.file.sha256].objects)
         return made
+
+
+def _note(job: CompileJob, packages: Sequence[LockedPackage], seconds: float, weights: Mapping[str, float]) -> None:
+    """Note who made the wheels of packages that were compiled side by side: each has its share of the time."""
+    total = sum(weights.get(package.name, 1.0) for package in packages) or 1.0
+    for package in packages:
+        if (wheel := job.shelves[package.file.sha256].made) is not None:
+            share = seconds * weights.get(package.name, 1.0) / total
+            making.keep(wheel.parent, making.here(round(share, 1)), job.cache)
 
 
 def make_venv(job: CompileJob, venv: Path, packages: Sequence[LockedPackage]) -> None:
@@ -186,7 +201,12 @@ def environment(job: CompileJob, jobs: int) -> dict[str, str]:
 
 
 def _compile(
-    job: CompileJob, packages: Sequence[LockedPackage], build: Path, venv: Path, place: Ground
+    job: CompileJob,
+    packages: Sequence[LockedPackage],
+    build: Path,
+    venv: Path,
+    place: Ground,
+    watcher: Watcher | None = None,
 ) -> dict[LockedPackage, Path]:
     """Package → wheel as setuptools made it. Raises BuildError after the finished ones are in the cache."""
     memory = free_memory()
@@ -203,7 +223,7 @@ def _compile(
     binds = [*place.binds, Bind(venv, VENV), Bind(build, BUILD, read_only=False)]
     if job.toolkit is not None:
         binds.append(Bind(job.toolkit, CUDA_HOME))
-    watcher = Watcher([package.name for package in packages], job.progress)
+    watcher = watcher or Watcher([package.name for package in packages], job.progress)
     argv = [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"]
     read, given = watcher.read, environment(job, jobs)
     command = sandbox.Exec(
@@ -290,8 +310,8 @@ def _failure(job: CompileJob, package: LockedPackage, build: Path, watcher: Watc
     ]
     job.log_folder.mkdir(parents=True, exist_ok=True)
     kept = job.log_folder / f"compile-{package.name}.log"
-    settings = "".join(f"{name}={value}\n" for name, value in sorted(environment(job, job.jobs).items()))
-    kept.write_text(visible(settings + "".join(texts)), encoding="utf-8")
+    variables = "".join(f"{name}={value}\n" for name, value in sorted(environment(job, job.jobs).items()))
+    kept.write_text(visible(variables + "".join(texts)), encoding="utf-8")
     killed = "\nKilled\n" if returncode > 128 and not watcher.failed else ""
     line = first_error("".join(texts[:2]) + killed)
     return CompileFailure(kind="compiler", names=(package.name,), lines=(line,), source=watcher.source, log=str(kept))

@@ -21,6 +21,7 @@ class Watcher:
         self._weight = self._finished = 0.0  #: of all files that are known, of those that are compiled
         self._begin = self._shown = settings.now()
         self.built: set[str] = set()
+        self.weights = dict.fromkeys(names, 0.0)  #: of the files of each package
         self.failed = ""  #: name of the package
         self.source = ""  #: the file that failed
         self.log = ""  #: with its compiler's output, as the program names it
@@ -39,6 +40,7 @@ class Watcher:
             self._uncounted.discard(name)
             self._total += message["count"]
             self._weight += message["weight"]
+            self.weights[name] = self.weights.get(name, 0.0) + message["weight"]
         elif event == "compiled":
             self._done += 1
             self._finished += message["weight"]

@@ -7,7 +7,7 @@ the build, with one line. One fault is an error: a wheel that was compiled here 
 import collections
 import contextlib
 import functools
-import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,6 @@ from typing import TypeVar
 import msgspec
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from graphcrate import __version__
 from graphcrate.attest import keys
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
@@ -25,6 +24,8 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.parallel import StoppedError
 from graphcrate.host.sandbox.attach import ask_password
+from graphcrate.inputs import making
+from graphcrate.inputs.making import Making
 from graphcrate.inputs.shared import entry, places
 from graphcrate.inputs.shared.entry import COMPILED, CacheEntry, SharedFile
 from graphcrate.inputs.shared.places import CachePlace
@@ -67,6 +68,7 @@ class SiteCache:
     share: int  #: of so many entries one is compiled here and compared; 0: of none
     ctx: Context
     parts: list[SharedPart] = field(default_factory=list)
+    pick: Callable[[int], int] = secrets.randbelow  #: the entries to check are not the same ones each time
     _failed: set[str] = field(default_factory=set)
 
     def entries(
@@ -121,17 +123,16 @@ class SiteCache:
         self.parts.append(SharedPart(title=title, place=place.name, bytes=size, maker=known.who))
         return True
 
-    def offer(self, kind: str, key: str, sources: Mapping[str, Path], title: str, seconds: float = 0) -> bool:
+    def offer(self, kind: str, key: str, sources: Mapping[str, Path], title: str, of: Making) -> bool:
         """Put files under their names into the first place that takes them, where it lacks the entry; tell whether.
 
-        `seconds`: what making them took; `title`: what it is, for people.
+        `of`: who made them; `title`: what it is, for people.
         """
         place = next((place for place in self.places if place.is_writable), None)
         if self.signer is None or place is None:
             return False
         size = sum(path.stat().st_size for path in sources.values())
-        maker, made = _maker(), settings.now_utc()
-        new = CacheEntry(kind=kind, key=key, files=(), seconds=seconds, maker=maker, made=made, title=title)
+        new = CacheEntry(kind=kind, key=key, files=(), seconds=of.seconds, maker=of.maker, made=of.made, title=title)
         question = functools.partial(self._put, place, self.signer, new, sources)
         answer = self._asked(place, "cannot be written", [question], SECONDS + size / _SLOWEST)
         return answer is not None and answer[0]
@@ -148,18 +149,26 @@ class SiteCache:
         for shelf, package in sources.items():
             key, objection = shelf.name, functools.partial(_objection, package)
             for place, known in self.entries(COMPILED, key, package.name, objection):
-                if self.share and int(key[:8], 16) % self.share == 0:
+                if self.share and self.pick(self.share) == 0:
                     taken.compared[key] = place, known
                     break
-                with self.ctx.cache.folder() as folder:
-                    (wheel := folder / "wheel" / known.files[0].name).parent.mkdir()
-                    if self.bring(place, known, {wheel.name: wheel}, package.name):
-                        self.ctx.cache.adopt(wheel.parent, shelf)
-                        names.append(package.name)
-                        break
+                if self.bring_wheel(place, known, shelf, package.name):
+                    names.append(package.name)
+                    break
         if names:
             self.ctx.progress.note(f"from a shared cache, signed by a key that you trust: {', '.join(sorted(names))}")
         return taken
+
+    def bring_wheel(self, place: CachePlace, known: CacheEntry, shelf: Path, title: str) -> bool:
+        """Bring an entry's wheel into its folder of the cache, with the record of who made it; tell whether."""
+        with self.ctx.cache.folder() as folder:
+            (wheel := folder / "wheel" / known.files[0].name).parent.mkdir()
+            if not self.bring(place, known, {wheel.name: wheel}, title):
+                return False
+            of = Making(maker=known.maker, made=known.made, seconds=known.seconds)
+            making.keep(wheel.parent, of, self.ctx.cache)
+            self.ctx.cache.adopt(wheel.parent, shelf)
+        return True
 
     def compare(self, taken: Taken, wheels: Iterable[Path]) -> None:
         """Compare wheels that were compiled here with entries. Raises IntegrityError for another one."""
@@ -172,7 +181,7 @@ class SiteCache:
             raise IntegrityError(
                 f"{made[key].name}, compiled here, is another file than the one in {place.name}",
                 cause=f"The same sources and compilers give the same bytes: {printable(known.maker)} wrote "
-                f"{file.sha256} on {printable(known.made)}, and this machine, {_maker()}, made {here}. "
+                f"{file.sha256} on {printable(known.made)}, and this machine, {making.this_machine()}, made {here}. "
                 "One of the two is faulty, or was changed.",
                 next_step=f"{command('cache', 'prune', cache=place.name, cache_trust='cosign.pub')}    (with --yes it "
                 "goes); ask who has the key that signed it. The same command again takes the wheel from here",
@@ -181,7 +190,9 @@ class SiteCache:
     def give(self, wheels: Iterable[Path]) -> None:
         """Put wheels of the cache into the place that is written to, where it lacks them."""
         given = [
-            wheel.name for wheel in wheels if self.offer(COMPILED, wheel.parent.name, {wheel.name: wheel}, wheel.name)
+            wheel.name
+            for wheel in wheels
+            if self.offer(COMPILED, wheel.parent.name, {wheel.name: wheel}, wheel.name, making.read(wheel.parent))
         ]
         if given:
             self.ctx.progress.note(f"to the shared cache {self.writes_to}: {', '.join(given)}")
@@ -271,12 +282,8 @@ def _objection(package: LockedPackage, known: CacheEntry) -> str:
     return "" if len(known.files) == 1 else "it is more than a wheel"
 
 
-def _maker() -> str:
-    return f"graphcrate {__version__} on {os.uname().nodename}"
-
-
-def of(options: SourceOptions, ctx: Context) -> SiteCache | None:
-    """Return the shared cache of a build; None where none is named.
+def of(options: SourceOptions, ctx: Context, *, gives: bool = True) -> SiteCache | None:
+    """Return the shared cache of a build; None where none is named. `gives`: what is made is signed by a key, if named.
 
     Raises UsageError for a place, a key or a number that is none, and for a cache that nothing could come of.
     """
@@ -286,6 +293,8 @@ def of(options: SourceOptions, ctx: Context) -> SiteCache | None:
         return None
     trust = options.cache_trust or tuple(Path(text).expanduser() for text in environment.get(TRUST, "").split())
     key = options.cache_key or (Path(environment[KEY]).expanduser() if environment.get(KEY) else None)
+    if trust and not gives and not options.cache_key:
+        key = None  # reading asks for no password
     known = [places.parse(text, ctx) for text in named]
     if not trust and key is None:
         raise UsageError(

@@ -59,6 +59,11 @@ def listed(shared: SiteCache) -> list[StockLine]:
     return [held.line(place) for place in shared.places for held in _held(shared, place)]
 
 
+def counting(shared: SiteCache, place: CachePlace, kind: str) -> Iterator[CacheEntry]:
+    """Yield the entries of a kind that would be taken. Raises as `listed`."""
+    return (held.known for held in _held(shared, place) if held.known and not held.why and held.known.kind == kind)
+
+
 def pull(shared: SiteCache, ctx: Context) -> list[StockLine]:
     """Bring compiled wheels that count into this cache, where it lacks them; those that came. Raises as `listed`."""
     came = []
@@ -70,11 +75,8 @@ def pull(shared: SiteCache, ctx: Context) -> list[StockLine]:
             shelf, name = ctx.cache.path(COMPILED, known.key), known.files[0].name
             if len(known.files) > 1 or not name.endswith(".whl") or any(shelf.glob("*.whl")):
                 continue
-            with ctx.cache.folder() as folder:
-                (wheel := folder / "wheel" / name).parent.mkdir()
-                if shared.bring(place, known, {name: wheel}, name):
-                    ctx.cache.adopt(wheel.parent, shelf)
-                    came.append(held.line(place))
+            if shared.bring_wheel(place, known, shelf, name):
+                came.append(held.line(place))
     shared.require_no_failure()
     return came
 

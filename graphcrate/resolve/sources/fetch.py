@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from graphcrate.compat.facts.crates import Crate
 from graphcrate.host import trace
 from graphcrate.host.disk.cache import Cache
@@ -33,16 +35,26 @@ MARGIN = 200 << 20
 _LOCK_AGAIN = f"lock again: {command('lock', 'NAME', cuda='VERSION')}"
 
 
-def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: bool = False) -> Mapping[str, Path]:
+def fetch(
+    lock: Lock,
+    request: "SourceOptions",
+    ctx: "Context",
+    *,
+    compilation: bool = False,
+    without: Collection[str] = (),
+) -> Mapping[str, Path]:
     """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
 
-    `compilation`: instead, what only a compile needs, without Debian's packages. What has arrived stays.
+    `compilation`: instead, what only a compile needs, without Debian's packages. `without`: packages (sha256s of their
+    files) that nothing is made of. What has arrived stays.
     Raises IntegrityError when every source has other bytes, NetworkError, HostError for a local file that may not be
     read, DiskFullError, and LockedError for a request of locked files alone when sources answer and none has one.
     """
     cache = ctx.cache
     packages: list[LockedPackage | LockedCrate] = []
-    packages += (*lock.for_compilation(), *lock.crates()) if compilation else lock.installed()
+    left = tuple(package for package in lock.packages if package.file.sha256 not in without)
+    made = msgspec.structs.replace(lock, packages=left)
+    packages += (*made.for_compilation(), *made.crates()) if compilation else made.installed()
     if absent := _absent(packages, cache):
         total = sum(package.file.size for package in absent)
         cache.require(total + MARGIN, "the download")

@@ -613,7 +613,7 @@ def test_what_has_a_back_end_is_compiled_after_the_others_and_apart(tmp_path, mo
         seen.append(requirements) or folder / "b.whl"
     ))  # fmt: skip
     job = SimpleNamespace(
-        step=made, cache=cache, jobs=2, files={ADDED.build[0].file.sha256: "meson.whl"}, unpacked=tuple
+        step=made, cache=cache, jobs=2, files={ADDED.build[0].file.sha256: "meson.whl"}, unpacked=tuple, progress=None
     )
     job.base = job.build_base = SimpleNamespace(rootfs=tmp_path, python="/usr/bin/python3.11")
     job.shelves = extensions.shelves(step(packages=(PYG_LIB, scatter, ADDED)), cache)

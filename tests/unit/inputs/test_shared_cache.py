@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import json
 import os
+import secrets
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
+from graphcrate.inputs import making
+from graphcrate.inputs.making import Making
 from graphcrate.inputs.shared import entry, places, site_cache
 from graphcrate.inputs.shared.entry import CacheEntry, SharedFile
 from graphcrate.model.errors import IntegrityError, UsageError
@@ -29,6 +32,7 @@ OTHER = "cd" * 32
 PACKAGE = sdist("torch-scatter", "2.1.2")
 WHEEL = "torch_scatter-2.1.2-cp311-cp311-linux_x86_64.whl"
 CONTENT = b"a wheel" * 1000
+MADE = "2026-11-29T00:00:00Z"
 SITE, STRANGER = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
 
 
@@ -75,12 +79,13 @@ class User:
 
     def take(self, **wanted):
         self.taken = self.cache.take({self.shelf(key): package for key, package in (wanted or {KEY: PACKAGE}).items()})
-        return sorted(path.name for path in self.home.glob("cache/compiled/*/*"))
+        return sorted(path.name for path in self.home.glob("cache/compiled/*/*.whl"))
 
     def make(self, content=CONTENT, key=KEY):
         """Compile it."""
         (folder := self.shelf(key)).mkdir(parents=True)
         (folder / WHEEL).write_bytes(content)
+        making.keep(folder, Making(maker=f"graphcrate 1 on {self.home.name}", made=MADE, seconds=90.0), self.ctx.cache)
         return [folder / WHEEL]
 
 
@@ -273,6 +278,43 @@ def test_one_in_so_many_entries_is_compiled_here_and_another_result_is_refused_f
     again = user("third", filled)
     assert again.take() == []
     assert "made here it was another file" in again.said.lines[-1]
+
+
+def test_entries_to_check_are_chosen_anew_in_each_build(filled, user):
+    assert user("second", filled).cache.pick is secrets.randbelow
+    for picked, wheels in ((0, []), (1, [WHEEL])):
+        second = user(f"user{picked}", filled, check="20")
+        second.cache = dataclasses.replace(second.cache, pick=lambda share, picked=picked: picked)
+        assert second.take() == wheels
+        assert [*second.taken.compared] == ([] if wheels else [KEY])
+
+
+def test_a_wheel_of_another_maker_is_given_on_under_that_makers_name(filled, user, tmp_path):
+    """And one that an older version brought, without a record, under no maker's."""
+    second = user("second", tmp_path / "own", filled, signs=True)
+    second.take()
+    second.cache.give(second.home.glob("cache/compiled/*/*.whl"))
+    (path,) = (tmp_path / "own").glob("entries/*")
+    known = entry.opened(path.read_bytes(), "compiled", KEY, [SITE.public_key()])
+    assert (known.maker, known.made, known.seconds) == ("graphcrate 1 on first", MADE, 90.0)
+    (third := user("third", tmp_path / "third", signs=True)).make()
+    (third.shelf(KEY) / "made.json").unlink()
+    third.cache.give(third.home.glob("cache/compiled/*/*.whl"))
+    (path,) = (tmp_path / "third").glob("entries/*")
+    known = entry.opened(path.read_bytes(), "compiled", KEY, [SITE.public_key()])
+    assert known.maker.startswith("unknown, given by graphcrate ")
+
+
+def test_a_private_key_is_not_read_to_look_at_a_cache(keys, tmp_path):
+    """It may ask for a password. Where nothing else is trusted, what it signed is."""
+    environment = {"GRAPHCRATE_REMOTE_CACHE": "/tmp", "GRAPHCRATE_CACHE_KEY": "/no/such.key"}
+    ctx = Context(root=tmp_path, environment=environment)
+    options = SourceOptions(cache_trust=keys[1:])
+    assert site_cache.of(options, ctx, gives=False).signer is None
+    with refused(UsageError, "/no/such.key"):
+        site_cache.of(options, ctx)
+    environment["GRAPHCRATE_CACHE_KEY"] = str(keys[0])
+    assert site_cache.of(SourceOptions(), ctx, gives=False).signer is not None
 
 
 def test_what_is_there_is_not_given_again_and_a_strangers_entry_is_replaced(filled, user):
