@@ -21,12 +21,15 @@ from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import Base, BaseDriftError
+from graphcrate.inputs.shared.entry import CacheEntry
+from graphcrate.inputs.shared.places import CachePlace
 from graphcrate.inputs.shared.site_cache import SiteCache, Taken
 from graphcrate.inputs.wheels.sdist import compiled_sources, read_sdist
 from graphcrate.model.command import command
 from graphcrate.model.errors import BuildError, GraphcrateError, LockedError, ResolutionError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, Toolkit
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep
+from graphcrate.model.words import duration, listed, size
 from graphcrate.resolve.sources.fetch import fetch
 from graphcrate.resolve.stack import base as bases
 
@@ -63,18 +66,45 @@ def built(lock: Lock, ctx: Context) -> Collection[str]:
     return {sha256 for step in planning.compile_steps(lock) for sha256 in wheelhouse.cached(step, ctx.cache)}
 
 
-def time_lines(lock: Lock, ctx: Context) -> list[str]:
-    """Return a plan's lines on compiling that is not cached: how long it takes, and which GPUs get no code."""
+def time_lines(lock: Lock, ctx: Context, shared: SiteCache | None = None) -> list[str]:
+    """Return a plan's lines on compiling that is not cached: how long it takes, and which GPUs get no code.
+
+    What a shared cache has is named with that, and takes no time.
+    """
     from graphcrate.host.memory import free_memory
     from graphcrate.host.workers import default_jobs
     from graphcrate.inputs.extensions.compile import MEMORY_PER_JOB
 
-    there = built(lock, ctx)
+    there = {*built(lock, ctx)}
+    offered: dict[Path, tuple[CachePlace, CacheEntry]] = {}
+    if shared is not None:
+        absent = {
+            shelf.wheel: package
+            for step in planning.compile_steps(lock)
+            for package, shelf in zip(step.packages, wheelhouse.shelves(step, ctx.cache).values(), strict=True)
+            if package.file.sha256 not in there
+        }
+        offered = shared.wheels(absent)
+        there |= {absent[shelf].file.sha256 for shelf in offered}
     missing = [package for package in lock.packages if package.compiled and package.file.sha256 not in there]
+    lines = _offered_lines(list(offered.values()))
     if not missing or lock.compilation is None:
-        return []
+        return lines
     works = [work for package in missing if (work := _work(package, lock.compilation, ctx))]
-    return list(compile_time.lines(works, max(1, min(default_jobs(), free_memory() // MEMORY_PER_JOB))))
+    cores = max(1, min(default_jobs(), free_memory() // MEMORY_PER_JOB))
+    return [*lines, *compile_time.lines(works, cores)]
+
+
+def _offered_lines(offered: Sequence[tuple[CachePlace, CacheEntry]]) -> list[str]:
+    """Say of each shared cache which wheels it has, and how long making them took."""
+    lines = []
+    for name in dict.fromkeys(place.name for place, _ in offered):
+        known = [entry for place, entry in offered if place.name == name]
+        titles = listed(sorted(entry.files[0].name.partition("-")[0].replace("_", "-") for entry in known))
+        took = sum(entry.seconds for entry in known)
+        saved = f"; compiling them took {duration(took)}" if took else ""
+        lines.append(f"from the site's cache {name}: {titles}, {size(sum(entry.size for entry in known))}{saved}")
+    return lines
 
 
 def _work(package: LockedPackage, compilation: Compilation, ctx: Context) -> compile_time.CompileTime | None:
@@ -95,8 +125,8 @@ def make_again(lock: Lock, step: CompileStep, folder: Path, ctx: Context) -> Col
     from graphcrate.inputs.extensions.compile import provide
 
     needed = msgspec.structs.replace(lock, packages=(*step.against, *step.packages))
-    compiling = Compiling(None, needed, SourceOptions(locked=True), ctx)
-    job = dataclasses.replace(compiling.job(step, bases.prepare_base(ctx, lock.base), folder), apart=folder)
+    alone = Compiling(None, needed, SourceOptions(locked=True), ctx)
+    job = dataclasses.replace(alone.job(step, bases.prepare_base(ctx, lock.base), folder), apart=folder)
     try:
         return provide(job).values()
     except wheelhouse.CompileError as error:
@@ -142,7 +172,7 @@ class Compiling:
 
     @functools.cached_property
     def steps(self) -> tuple[CompileStep, ...]:
-        """What is compiled, and against what."""
+        """The steps that compile the lock's sources."""
         return planning.compile_steps(self.lock)
 
     @property

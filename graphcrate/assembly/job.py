@@ -83,6 +83,7 @@ class BuildJob:
             is_tested=request.suites.run,
             is_packed=request.packs is not None,
             next_steps=NextSteps(request),
+            shared=self.shared,
         )
 
     @property

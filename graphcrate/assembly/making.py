@@ -30,7 +30,7 @@ from graphcrate.model.lock import Lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import BuildParameters, BuildReport, OwnTests, PackageLine
-from graphcrate.model.words import listed
+from graphcrate.model.words import listed, size
 from graphcrate.resolve import libraries
 from graphcrate.resolve.stack import base
 from graphcrate.resolve.stack.locks import Resolution
@@ -140,6 +140,18 @@ class Maker:
         self._check_output(plan)
         report = site_images.take(self.shared, self.images.engine.key(plan), plan, self.images, ctx)
         return report and self._reusable(plan, resolution, ctx)
+
+    def of_site_lines(self, plan: Plan) -> list[str]:
+        """Return a plan's line on the image, where a shared cache has it."""
+        if self.shared is None or self.images.engine is not with_engine.EMBEDDED or self.sources.parts_only:
+            return []
+        from graphcrate.assembly import site_images
+
+        first = site_images.find(self.shared, self.images.engine.key(plan), plan)
+        if first is None:
+            return []
+        place, known = first
+        return [f"  site      {place.name} has this image, {size(known.size)}: it is taken whole"]
 
     def _build(self, plan: Plan, resolution: Resolution, ctx: Context) -> BuildReport:
         """Build the image, check it, and write lock and report beside it."""

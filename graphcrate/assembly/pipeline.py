@@ -78,13 +78,15 @@ def _build_instead(job: BuildJob, error: HostError, ctx: Context) -> BuildReport
 
 def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     """Plan what `build_image` would make, in words and as a value. Resolves, and builds nothing."""
-    job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=_engine(request.engine))
+    shared, engine = site_cache.of(request.sources, ctx, gives=False), _engine(request.engine)
+    job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=engine, shared=shared)
     resolution = lock_all(job, ctx)
     if not request.sources.locked:
         resolution = base.with_living_base(ctx, resolution)
     plan = planned.make_plan(job.contents, resolution, ctx)
     job.images.refuse_anothers(plan.name)
-    return job.forecast.lines(f"{plan.name}:{plan.tag}", resolution, ctx, plan), plan
+    lines = job.forecast.lines(f"{plan.name}:{plan.tag}", resolution, ctx, plan)
+    return [*lines, *job.maker.of_site_lines(plan)], plan
 
 
 def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:

@@ -19,6 +19,7 @@ from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import mirrors
+from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianBase, Lock
@@ -84,6 +85,7 @@ class Forecast:
     is_tested: bool  #: for which it is unpacked
     is_packed: bool  #: for a SIF
     next_steps: NextSteps
+    shared: SiteCache | None = None  #: where what is compiled may be
 
     def lines(self, title: str, resolution: Resolution, ctx: Context, plan: Plan | None = None) -> list[str]:
         """Return a plan's lines: the choice with its reasons, the contents with their sources, and the cost."""
@@ -100,7 +102,7 @@ class Forecast:
         aside = summary.Aside(
             insist=summary.insistence(fallback, insisting),
             disk=room.line() if room else "",
-            compiling=extensions.time_lines(lock, ctx),
+            compiling=extensions.time_lines(lock, ctx, self.shared),
             notes=[*blocked, *additions.notes, *of_lock, *further],
             usual=[*compile_notes(lock, plan), *line_notes(lock, ctx)],
             verbose=ctx.verbose,

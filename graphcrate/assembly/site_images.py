@@ -15,6 +15,7 @@ from graphcrate.host.disk.atomic import write_file
 from graphcrate.inputs import making
 from graphcrate.inputs.making import Making
 from graphcrate.inputs.shared.entry import IMAGE, MOST_FILES, CacheEntry
+from graphcrate.inputs.shared.places import CachePlace
 from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, LayoutError
@@ -75,6 +76,11 @@ def take(shared: SiteCache, key: str, plan: Plan, images: ImageFolders, ctx: Con
                 cache.adopt(targets[name], blobs[name])
             return _written(there, folder, plan, images, shared, ctx)
     return None
+
+
+def find(shared: SiteCache, key: str, plan: Plan) -> tuple[CachePlace, CacheEntry] | None:
+    """Return the first entry of an image of this key that counts, and its place; None where no shared cache has one."""
+    return next(shared.entries(IMAGE, key, f"{plan.name}:{plan.tag}", _objection), None)
 
 
 def _objection(known: CacheEntry) -> str:

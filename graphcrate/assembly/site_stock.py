@@ -51,7 +51,7 @@ def push(shared: SiteCache, output: Path, ctx: Context) -> list[StockLine]:
 
 
 class _Work(NamedTuple):
-    """What makes a compiled wheel: a lock, and its step with this package alone."""
+    """The inputs of a compiled wheel: a lock, and its step with this package alone."""
 
     lock: Lock
     step: CompileStep
@@ -69,9 +69,9 @@ def make_again(shared: SiteCache, share: float, output: Path, ctx: Context) -> i
     if len(able) < len(compiled):
         others = number_of(len(compiled) - len(able), "wheel")
         ctx.progress.note(f"{others} of no lock that is here or there: cannot be made again")
-    wanted, made, failures = math.ceil(share * len(able)), 0, list[GraphcrateError]()
+    most, made, failures = math.ceil(share * len(able)), 0, list[GraphcrateError]()
     for place, known in random.SystemRandom().sample(able, len(able)):
-        if made == wanted:
+        if made == most:
             break
         try:
             _compare(shared, place, known, works[known.key], ctx)
@@ -94,16 +94,16 @@ def _compare(shared: SiteCache, place: CachePlace, known: CacheEntry, work: _Wor
     ctx.progress.note(f"made again, the same bytes: {known.files[0].name}")
 
 
-def _works(wanted: set[str], shared: SiteCache, output: Path, ctx: Context) -> dict[str, _Work]:
+def _works(keys: set[str], shared: SiteCache, output: Path, ctx: Context) -> dict[str, _Work]:
     """Map keys of compiled wheels to what makes them, as far as a lock is found that names them."""
     works: dict[str, _Work] = {}
     for lock in _locks(shared, output, ctx):
         for step in planning.compile_steps(lock):
             for package in step.packages:
                 key = wheelhouse.key(package, step, ctx.cache)
-                if key in wanted:
+                if key in keys:
                     works.setdefault(key, _Work(lock, msgspec.structs.replace(step, packages=(package,))))
-        if len(works) == len(wanted):
+        if len(works) == len(keys):
             break
     return works
 

@@ -18,7 +18,7 @@ from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, CandidateOutcome, Fallback, SharedPart, SmokeReport
-from graphcrate.model.words import listed, number_of, printable, size
+from graphcrate.model.words import duration, listed, number_of, printable, size
 from graphcrate.smoke.own import SAID
 
 #: four names and more, one after the other
@@ -220,7 +220,9 @@ def _shared(parts: Sequence[SharedPart]) -> Iterator[str]:
         taken = [part for part in parts if part.place == place]
         titles, total = listed([part.title for part in taken]), size(sum(part.bytes for part in taken))
         makers = listed(list(dict.fromkeys(part.maker for part in taken)))
-        yield f"from    the shared cache {place}: {titles}, {total}; made by {makers}"
+        took = sum(part.seconds for part in taken)
+        saved = f"; making that took {duration(took)}" if took else ""
+        yield f"from    the shared cache {place}: {titles}, {total}{saved}; made by {makers}"
 
 
 def warnings(report: BuildReport) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Who made a file that the cache keeps, when, and how long that took: a record beside it, for shared caches."""
+"""The maker of a file that the cache keeps, when and in how many seconds: a record beside it, for shared caches."""
 
 import os
 from pathlib import Path

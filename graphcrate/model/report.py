@@ -142,6 +142,7 @@ class SharedPart(msgspec.Struct, frozen=True, kw_only=True):
     place: str  #: as it was named
     bytes: Size
     maker: str  #: who made it, and when
+    seconds: float = 0.0  #: that making it took; 0: not known
 
 
 class OwnTests(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -69,6 +69,14 @@ def size(count: int) -> str:
     return f"{count} B"
 
 
+def duration(seconds: float) -> str:
+    """Word a time of which the minutes count: "a minute", "12 minutes", "1.7 hours"."""
+    minutes = max(1, round(seconds / 60))
+    if minutes < 100:
+        return "a minute" if minutes == 1 else f"{minutes} minutes"
+    return f"{seconds / 3600:.1f} hours"
+
+
 def bytes_of(text: str) -> int:
     """A number of bytes as people write it (40GB, 500M, powers of ten). Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)i?B?", text, re.IGNORECASE)

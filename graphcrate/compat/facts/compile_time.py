@@ -16,7 +16,7 @@ from graphcrate.compat.facts.toolkits import nvcc
 from graphcrate.model.command import filled, setting
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage
-from graphcrate.model.words import listed
+from graphcrate.model.words import duration, listed
 
 
 class _Rate(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +175,7 @@ def lines(works: Sequence[CompileTime], cores: int) -> Iterator[str]:
         parts = [f"{work.package.name} {_files(work)}" for work in busy[:3]]
         on = "1 core" if cores == 1 else f"{cores} cores"
         more = f" and {len(busy) - 3} more" if len(busy) > 3 else ""
-        yield f"some {_duration(total)} on {on}: files of {', '.join(parts)}{more}"
+        yield f"some {duration(total)} on {on}: files of {', '.join(parts)}{more}"
     for work in works:
         if not work.seconds and work.because:
             yield f"{work.package.name}: {work.because}"
@@ -191,13 +191,6 @@ def _files(work: CompileTime) -> str:
         return f"({work.crates} crates)"
     kinds = [f"{work.cu} .cu" if work.cu else "", f"{work.cpp} C++" if work.cpp else ""]
     return f"({', '.join(filter(None, kinds))}{'' if work.parallel else ', one after another'})"
-
-
-def _duration(seconds: float) -> str:
-    minutes = max(1, round(seconds / 60))
-    if minutes < 100:
-        return "a minute" if minutes == 1 else f"{minutes} minutes"
-    return f"{seconds / 3600:.1f} hours"
 
 
 def _models(capability: str) -> tuple[str, ...]:

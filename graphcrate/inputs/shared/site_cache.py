@@ -19,7 +19,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from graphcrate.attest import keys
 from graphcrate.compat.variants.request import SourceOptions
-from graphcrate.host import settings
+from graphcrate.host import settings, trace
 from graphcrate.host.context import Context
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.parallel import StoppedError
@@ -70,6 +70,7 @@ class SiteCache:
     parts: list[SharedPart] = field(default_factory=list)
     pick: Callable[[int], int] = secrets.randbelow  #: the entries to check are not the same ones each time
     _failed: set[str] = field(default_factory=set)
+    _read: dict[tuple[str, str], CacheEntry | None] = field(default_factory=dict)  #: by place and tag: those that count
 
     def entries(
         self, kind: str, key: str, title: str, objection: Callable[[CacheEntry], str]
@@ -79,17 +80,34 @@ class SiteCache:
         `objection`: says why the files are not those of `title`; empty where they are.
         """
         for place in self.places if self.trusted else ():
-            answer = self._asked(place, "cannot be read", [functools.partial(place.read, entry.tag(kind, key))])
-            if not answer or not answer[0]:
-                continue
-            known = entry.opened(answer[0], kind, key, self.trusted)
-            why = known if isinstance(known, str) else objection(known)
-            if isinstance(known, CacheEntry) and not why and self.is_refused(known):
-                why = OTHER_HERE
-            if why or isinstance(known, str):
-                self.ctx.progress.note(f"{place.name}: {title} is not taken: {why}")
-            else:
+            asked = place.name, entry.tag(kind, key)
+            if asked not in self._read:  # a plan asks before the build
+                self._read[asked] = self._counting(place, kind, key, title, objection)
+            if (known := self._read[asked]) is not None:
                 yield place, known
+
+    def _counting(
+        self, place: CachePlace, kind: str, key: str, title: str, objection: Callable[[CacheEntry], str]
+    ) -> CacheEntry | None:
+        answer = self._asked(place, "cannot be read", [functools.partial(place.read, entry.tag(kind, key))])
+        if not answer or not answer[0]:
+            return None
+        known = entry.opened(answer[0], kind, key, self.trusted)
+        why = known if isinstance(known, str) else objection(known)
+        if isinstance(known, CacheEntry) and not why and self.is_refused(known):
+            why = OTHER_HERE
+        if why or isinstance(known, str):
+            self.ctx.progress.note(f"{place.name}: {title} is not taken: {why}")
+            return None
+        return known
+
+    def wheels(self, sources: Mapping[Path, LockedPackage]) -> dict[Path, tuple[CachePlace, CacheEntry]]:
+        """Find the entries of wheels; of each the first one that counts. `sources`: as for `take`."""
+        firsts = {
+            shelf: next(self.entries(COMPILED, shelf.name, package.name, functools.partial(_objection, package)), None)
+            for shelf, package in sources.items()
+        }
+        return {shelf: first for shelf, first in firsts.items() if first is not None}
 
     def bring(
         self, place: CachePlace, known: CacheEntry, targets: Mapping[str, Path], title: str, needed: int = 0
@@ -99,8 +117,12 @@ class SiteCache:
         `needed`: bytes on the cache's disk, with what is made of them.
         """
         files = [file for file in known.files if file.name in targets]
-        stop = threading.Event()
-        with self.ctx.progress.task(f"{title} of {place.name}", sum(file.size for file in files)) as task:
+        stop, size = threading.Event(), sum(file.size for file in files)
+        with (
+            trace.span(f"{title} from the shared cache {place.name}") as span,
+            self.ctx.progress.task(f"{title} of {place.name}", size) as task,
+        ):
+            span.bytes = size
 
             def advance(count: int) -> None:
                 if stop.is_set():
@@ -119,8 +141,8 @@ class SiteCache:
         if names := list(filter(None, others)):
             self.ctx.progress.note(f"{place.name}: {names[0]} is not taken: it has other bytes than were signed")
             return False
-        size = sum(file.size for file in files)
-        self.parts.append(SharedPart(title=title, place=place.name, bytes=size, maker=known.who))
+        part = SharedPart(title=title, place=place.name, bytes=size, maker=known.who, seconds=known.seconds)
+        self.parts.append(part)
         return True
 
     def offer(self, kind: str, key: str, sources: Mapping[str, Path], title: str, of: Making) -> bool:
@@ -134,7 +156,9 @@ class SiteCache:
         size = sum(path.stat().st_size for path in sources.values())
         new = CacheEntry(kind=kind, key=key, files=(), seconds=of.seconds, maker=of.maker, made=of.made, title=title)
         question = functools.partial(self._put, place, self.signer, new, sources)
-        answer = self._asked(place, "cannot be written", [question], SECONDS + size / _SLOWEST)
+        with trace.span(f"{title} to the shared cache {place.name}") as span:
+            answer = self._asked(place, "cannot be written", [question], SECONDS + size / _SLOWEST)
+            span.bytes = size if answer is not None and answer[0] else 0
         return answer is not None and answer[0]
 
     @property

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from graphcrate.assembly import pipeline, site_images
+from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox import gpu
 from graphcrate.inputs.shared import entry, places, site_cache
@@ -108,6 +109,25 @@ def test_a_second_user_with_another_cpu_takes_the_image_and_its_tests_count(requ
     assert last.startswith(f"from    the shared cache {site.place}: torch:1.0-cpu-py311, "), last
     assert "; made by graphcrate " in last
     assert site.typed("second").partition("@")[2] == site.digest, "and it is there from then on"
+
+
+def test_plan_says_that_the_image_is_there_and_fetches_nothing(site):
+    assert f"  site      {site.place} has this image, " in site.typed("second", "--plan")
+    assert not list(site.output.glob("*/*"))
+
+
+def test_trace_and_summary_say_what_came_from_where_and_what_that_saved(site, tmp_path):
+    site.seal(seconds=600.0)
+    trace.begin({trace.VARIABLE: str(tmp_path / "trace.json")}, ["image"])
+    site.typed("second")
+    trace.end()
+    assert "; making that took 10 minutes; made by graphcrate " in site.err.splitlines()[-1]
+    events = {event["name"]: event.get("args") for event in json.loads((tmp_path / "trace.json").read_text())}
+    title = f"torch:1.0-cpu-py311 from the shared cache {site.place}"
+    (report,) = site.output.glob("torch/1*/report.json")
+    (part,) = json.loads(report.read_bytes())["shared"]
+    assert events[title]["bytes"] == part["bytes"] > 1000
+    assert part["seconds"] == 600
 
 
 def test_image_of_a_proof_is_built_here_though_the_cache_has_it(site, monkeypatch):

@@ -14,6 +14,7 @@ from graphcrate.inputs.shared import entry, site_cache, stock
 from graphcrate.inputs.shared.entry import SharedFile
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import decode_lock
+from graphcrate.model.words import size
 from tests import ROOT
 from tests.made import refused
 from tests.unit.assembly.test_site_images import Site
@@ -184,3 +185,16 @@ def test_wheels_that_cannot_be_made_are_said_and_all_of_them_are_an_error(compil
     with refused(NetworkError, "no mirror has g++"):
         site_stock.make_again(compiled.cache, 1.0, Path("none"), compiled.ctx)
     assert len([line for line in compiled.said.lines if "cannot be made again here" in line]) == compiled.number
+
+
+def test_plan_names_what_the_sites_cache_has_in_place_of_its_time(compiled):
+    lock = decode_lock(LOCK.read_bytes())
+    alone = extensions.time_lines(lock, compiled.ctx)
+    offered, rest = extensions.time_lines(lock, compiled.ctx, compiled.cache)
+    assert offered.startswith(f"from the site's cache {compiled.place}: torch-scatter, {size(len(CONTENT))}; compiling")
+    assert offered.endswith(" took 2 minutes")
+    assert "torch-scatter" in alone[0]
+    assert "torch-scatter" not in rest
+    assert len([line for line in compiled.said.lines if "is another package" in line]) == compiled.number - 1
+    extensions.time_lines(lock, compiled.ctx, compiled.cache)
+    assert len(compiled.said.lines) == compiled.number - 1, "a build after its plan says it once"

@@ -6,6 +6,7 @@ import pytest
 from graphcrate.assembly import extensions
 from graphcrate.compat.facts import compile_time, libraries
 from graphcrate.model.errors import ResolutionError
+from graphcrate.model.words import duration
 from tests.made import place, refused, sdist
 from tests.unit.compiled_plans import TOOLKITS, lock
 from tests.unit.wheel_server import small_sdist
@@ -124,7 +125,7 @@ def test_deepspeed_compile_line_names_ds_build_ops():
 
 @pytest.mark.parametrize("seconds", [0, 59, 5000, 90_000])
 def test_compile_duration_has_a_unit(seconds):
-    assert compile_time._duration(seconds).split()[-1] in ("minute", "minutes", "hours")
+    assert duration(seconds).split()[-1] in ("minute", "minutes", "hours")
 
 
 def test_compile_estimate_counts_cached_sources_without_compiled_ones(cache, progress, monkeypatch):
