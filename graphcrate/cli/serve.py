@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from graphcrate.cli import options
+from graphcrate.cli import node, options
 from graphcrate.cli.options import here
 from graphcrate.model.command import INSTALLED, command
 from graphcrate.model.errors import HostError, UsageError
@@ -29,6 +29,7 @@ UserHeader = Annotated[str, typer.Option(help="The header in which it names them
 
 
 def serve(
+    context: typer.Context,
     listen: Listen = "127.0.0.1:8080",
     host: Host = None,
     users: UserFile = None,
@@ -37,7 +38,7 @@ def serve(
     user_header: UserHeader = "X-Remote-User",
     output: options.Output = options.DIST,
 ) -> None:
-    """Open a page that says which image runs on a machine, and plans it. Prints its address."""
+    """Open a page that says which image runs on a machine, plans and builds it. Prints its address."""
     if new_token:
         _give(new_token, users)
         return
@@ -52,7 +53,8 @@ def serve(
             next_step="pip install 'graphcrate[serve]'" if INSTALLED else "make serve",
         ) from error
     entrance = server.Entrance(listen=listen, hosts=host or (), users=users, proxy=trust_proxy, header=user_header)
-    server.serve(entrance, output, here(quiet=True), _say, _log)
+    job = node.array_of(context)
+    server.serve(entrance, output, here(quiet=True), _say, _log, job[1] if job else None)
 
 
 def _give(name: str, path: Path | None) -> None:

@@ -154,15 +154,20 @@ def start(argv: Argv, folder: Path, result: str, environment: Mapping[str, str])
             start_new_session=True,
             pass_fds=(lock.fileno(),),
         )
-        lock.write(b"%d" % process.pid)
     return Background(folder, process.pid, process)
 
 
 def adopt(folder: Path) -> Background | None:
     """Return the program that an earlier process started in a folder; None where it has ended."""
-    with contextlib.suppress(OSError, ValueError):
-        if _is_locked(folder):
-            return Background(folder, int((folder / "lock").read_bytes()))
+    if not _is_locked(folder):
+        return None
+    lock = (folder / "lock").stat()
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        # no file says its number: who started it may have been killed before that could be written
+        with contextlib.suppress(OSError):
+            number = int(entry.parts[2])
+            if os.path.samestat(entry.stat(), lock) and os.getsid(number) == number:
+                return Background(folder, number)
     return None
 
 

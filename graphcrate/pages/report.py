@@ -88,6 +88,13 @@ class RunTab(NamedTuple):
     text: str
 
 
+class FetchedFile(NamedTuple):
+    """A file of an image that is there to be fetched: its name, and the command that fetches it."""
+
+    name: str
+    line: str
+
+
 @dataclass(frozen=True)
 class Page:
     """All that a page says. Texts are the image's own: templates escape them."""
@@ -172,15 +179,20 @@ def _timeline(folder: Path) -> Timeline | None:
     return timeline.read(data) if data else None
 
 
-def run_tabs(ref: str, name: str, *, has_gpus: bool) -> list[RunTab]:
-    """A tab for each runtime, those of Slurm's clusters first, and one for this machine without any."""
+def run_tabs(ref: str, name: str, *, has_gpus: bool, brought: Mapping[str, FetchedFile] | None = None) -> list[RunTab]:
+    """A tab for each runtime, those of Slurm's clusters first, and one for this machine without any.
+
+    `brought`: files that are there, by their forms; all others are made.
+    """
     rows = sorted(RUNTIMES.items(), key=lambda row: not any(form.is_slurm for form in row[1].jobs.values()))
     tabs = []
     for runtime, row in rows:
         to, file = row.own.to, row.own.file
-        brought = command("convert", ref, to=to, output=file) if file else command("publish", ref, to=to)
+        made = command("convert", ref, to=to, output=file) if file else command("publish", ref, to=to)
         line = row.own.line.format(name=name, gpus=row.own.gpus if has_gpus else "")
-        tabs.append(RunTab(runtime, row.title, f"{brought}\n{line}"))
+        if there := (brought or {}).get(to):
+            line = line.replace(file, there.name)
+        tabs.append(RunTab(runtime, row.title, f"{there.line if there else made}\n{line}"))
     return [*tabs, RunTab("here", "no engine", str(command("run", ref, "--", "python", "train.py")))]
 
 

@@ -1,9 +1,10 @@
-"""The site of `serve`: what `explain` and `image --plan` say, and images to download, in a browser.
+"""The site of `serve`: what `explain` and `image` say and make, in a browser and by HTTP.
 
-    site ──▶ questions, answers      what was asked, read strictly; `explain`'s verdict, in this process
-      │
-      └────▶ queue ──▶ build.py      plans: child processes in folders, nothing of them in this process
+    app ──▶ pages, api ──▶ site ──▶ questions, answers   what was asked, read strictly; `explain`'s verdict, here
+                             ├────▶ images               what is there to be downloaded
+                             └────▶ work ──▶ queue ──▶ build.py     jobs: child processes in folders
+                                    states, reading                 what is said of them, and what they read
 
-`guard` stands before all: names of hosts, sizes, times, who asks, and from where. There is no other planner here, and
-a result's text is what the command line prints.
+`guard` stands before all: names of hosts, sizes, times, who asks, and from where. There is no other planner or builder
+here, and a result's text is what the command line prints.
 """

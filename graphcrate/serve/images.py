@@ -1,25 +1,38 @@
 """Images below the site's folder: those with a report of ours, and files of them to download. Nothing else is there."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from graphcrate.artifacts.convert import SUFFIXES
+from graphcrate.artifacts.origin import is_of
 from graphcrate.artifacts.reports import read_report
 from graphcrate.model.report import BuildReport
-from graphcrate.pages.report import NAME
+from graphcrate.pages.report import NAME, FetchedFile, RunTab, run_tabs
+from graphcrate.serve.questions import FORMS, FileForm
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_ENDINGS = (".sif", ".sqsh")
 
 
 class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file to download."""
 
     name: str
+    form: FileForm
     bytes: int
+    address: str  #: below the site's
+
+
+class ImageAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An image, as the API tells it. `proof`: that of its lock; `commands`: how each runtime starts it."""
+
+    report: BuildReport
+    proof: str
+    files: tuple[ImageFile, ...]
+    commands: dict[str, str]
 
 
 class ShownImage(NamedTuple):
@@ -34,20 +47,55 @@ class ShownImage(NamedTuple):
         return f"{self.report.name}/{self.report.tag}"
 
     @property
+    def has_layout(self) -> bool:
+        """Return whether files can be made of it."""
+        return (self.folder / "oci/index.json").is_file()
+
+    @property
     def has_page(self) -> bool:
         """Return whether its report was drawn."""
         return self.file(NAME) is not None
 
     def files(self) -> list[ImageFile]:
         """List its files for runtimes."""
-        paths = (path for path in sorted(self.folder.iterdir()) if path.suffix in _ENDINGS and self.file(path.name))
-        return [ImageFile(name=path.name, bytes=path.stat().st_size) for path in paths]
+        paths = [path for path in sorted(self.folder.iterdir()) if path.name != NAME and self.file(path.name)]
+        return [
+            ImageFile(name=path.name, form=form, bytes=path.stat().st_size, address=f"/images/{self.name}/{path.name}")
+            for path in paths
+            if (form := _form(path.name))
+        ]
 
     def file(self, name: str) -> Path | None:
-        """Return the path of a file of it that may be read: a SIF, a squashfs, its report; no link."""
-        path = self.folder / name
-        is_known = name == NAME or (_PART.fullmatch(name) and path.suffix in _ENDINGS)
-        return path if is_known and path.is_file() and not path.is_symlink() else None
+        """Return the path of a file of it that may be read: a SIF, a squashfs, an archive, its report; no link.
+
+        A file that was made of an earlier image of this name is none of its files.
+        """
+        path, form = self.folder / name, _form(name)
+        if (name != NAME and form is None) or path.is_symlink() or not path.is_file():
+            return None
+        if form == "docker":  # an archive does not name its layout
+            index = self.folder / "oci/index.json"
+            return path if index.is_file() and path.stat().st_mtime >= index.stat().st_mtime else None
+        return path if form is None or is_of(path, self.report.digest) else None
+
+    def answer(self, tabs: Sequence[RunTab], proof: str) -> ImageAnswer:
+        """Tell it to a program."""
+        commands = {tab.id: tab.text for tab in tabs}
+        return ImageAnswer(report=self.report, proof=proof, files=tuple(self.files()), commands=commands)
+
+    def tabs(self, site: str) -> list[RunTab]:
+        """Return how each runtime starts it, with its files from a site."""
+        typed = f"{self.report.name}:{self.report.tag}"
+        fetch = "curl --remote-name --continue-at -"
+        there: dict[str, FetchedFile] = {
+            file.form: FetchedFile(file.name, f"{fetch} {site}{file.address}") for file in self.files()
+        }
+        return run_tabs(typed, typed, has_gpus=self.report.cuda != "cpu", brought=there)
+
+
+def _form(name: str) -> FileForm | None:
+    """Return the form of a file by its name; None for one that is not to be downloaded."""
+    return next((form for form in FORMS if _PART.fullmatch(name) and name.endswith(SUFFIXES[form])), None)
 
 
 def shown(dist: Path, name: str, tag: str) -> ShownImage | None:

@@ -1,5 +1,6 @@
 """Addresses of the site as rows, and the description of its API that OpenAPI's programs read. Pure."""
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -47,8 +48,9 @@ def described(rows: Sequence[Address]) -> dict[str, Any]:
         }
         if row.asks:
             entry["requestBody"] = {"required": True, **_content(row.asks)}
-        if "{job}" in row.path:
-            entry["parameters"] = [{"name": "job", "in": "path", "required": True, "schema": {"type": "string"}}]
+        if names := re.findall(r"{(\w+)}", row.path):
+            text = {"in": "path", "required": True, "schema": {"type": "string"}}
+            entry["parameters"] = [{"name": name, **text} for name in names]
         paths.setdefault(row.path, {})[row.method.lower()] = entry
     info = {"title": "graphcrate, a site", "version": __version__}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}

@@ -1,12 +1,12 @@
-"""Plans and builds of a site as folders: what was asked, a log, results. They outlive the server.
+"""Jobs of a site as folders: what was asked, a log, results. They outlive the server.
 
     p0123…/  job.json          the question, who asked, the state; replaced as a whole
              requirements.txt  the file of the question, by its own name
-             lock              held by the child process for as long as it runs; its number
+             lock              held by the child process for as long as it runs
              log               its stderr, as on a terminal
-             result            its stdout: the plan, the report
+             result            its stdout: the plan, the report; of further commands result1
 
-A folder's name is the hash of what was asked (a plan), or of what is to be built (its build key): equal ones are one.
+A folder's name is the hash of its commands and its file: equal requests are one job, of several users too.
 """
 
 import asyncio
@@ -23,16 +23,17 @@ from graphcrate.host.disk import documents
 from graphcrate.host.disk.atomic import make_folder, write_file
 from graphcrate.model import codec
 from graphcrate.model.command import command
-from graphcrate.model.errors import UNREADABLE, GraphcrateError, RecipeError
+from graphcrate.model.errors import UNREADABLE, GraphcrateError, HostError, RecipeError
 from graphcrate.model.lock import encode
 from graphcrate.serve.questions import Question
 from graphcrate.serve.users import LimitError
 
-Kind = Literal["plan", "build"]
+#: of a job: read a dropped file; plan; build; make a file of an image that is there
+Kind = Literal["read", "plan", "build", "file"]
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
 #: of each kind at once; a build has the machine to itself
-AT_ONCE: Mapping[Kind, int] = {"plan": 2, "build": 1}
+AT_ONCE: Mapping[Kind, int] = {"read": 2, "plan": 2, "build": 1, "file": 1}
 PLAN_SECONDS = 600.0  #: after which a plan is made again: indexes and mirrors change
 ATTEMPTS = 3  #: of a job whose child process was killed
 MOST_WAITING = 1000  #: jobs that wait or run
@@ -40,18 +41,20 @@ KEPT = 500  #: jobs that have ended
 LARGEST_LOG = 256 << 10  #: bytes of its end that are shown
 LAYOUT = "@layout"  #: a word of a further command: the image's layout, which the first one's report names
 _TICK = 0.1
-_GRACE = 10.0  #: seconds between the request to end and the end
+_GRACE = 30.0  #: seconds between the request to end and the end: a job of Slurm is cancelled meanwhile
 
 
 class SiteJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan or a build that was asked for."""
+    """A job that was asked for."""
 
     id: str
     kind: Kind
     question: Question
     commands: tuple[tuple[str, ...], ...]  #: one after the other; what the first one prints is the result
-    user: str
+    shown: tuple[str, ...]  #: what does the same at a shell
+    user: str  #: who asked; empty where only this machine can
     others: tuple[str, ...] = ()  #: who asked for the same later
+    image: str = ""  #: whose file it makes: "pyg/2.8.1-torch2.7.1-cu126"
     created: float
     minutes: float  #: that it may take
     state: State = "waiting"
@@ -89,9 +92,11 @@ class JobQueue:
         folder: Path,
         start: Callable[[tuple[str, ...], Path, str], Running],
         adopt: Callable[[Path], Running | None],
+        at_once: Mapping[Kind, int] = AT_ONCE,
     ) -> None:
         """Read what an earlier server left. `start`: a command in a folder, its stdout in a file of this name."""
         self._folder, self._start, self._running = folder, start, dict[str, Running]()
+        self._at_once = at_once
         self._ending = dict[str, float]()  #: since when it was asked to end
         make_folder(folder)
         self._jobs = {job.id: job for job in sorted(self._left(), key=lambda job: job.created)}
@@ -114,9 +119,14 @@ class JobQueue:
         """Return the job of this name."""
         return self._jobs.get(name)
 
-    def all(self, kind: Kind) -> list[SiteJob]:
-        """Return the jobs of a kind, the newest first."""
-        return [job for job in reversed(self._jobs.values()) if job.kind == kind]
+    def all(self, *kinds: Kind) -> list[SiteJob]:
+        """Return the jobs of these kinds, the newest first."""
+        return [job for job in reversed(self._jobs.values()) if job.kind in kinds]
+
+    def ahead(self, job: SiteJob) -> int:
+        """Return the number of jobs of its kind that run or wait before a job that waits."""
+        before = list(self._jobs)[: list(self._jobs).index(job.id)] if job.state == "waiting" else ()
+        return sum(not self._jobs[name].is_over and self._jobs[name].kind == job.kind for name in before)
 
     def waiting(self, user: str = "") -> int:
         """Return the number of jobs that wait or run, of a user or of all."""
@@ -144,7 +154,7 @@ class JobQueue:
         self._jobs.pop(job.id, None)
         shutil.rmtree(self.folder(job), ignore_errors=True)
         make_folder(self.folder(job))
-        if name := job.question.requirements:
+        if name := job.question.file_name:
             write_file(self.folder(job) / name, job.question.text.encode())
         self._keep(job)
         for old in [old for old in self._jobs.values() if old.is_over and old.id not in self._running][:-KEPT]:
@@ -203,22 +213,30 @@ class JobQueue:
                 self._end(job, "failed", f"it took more than {job.minutes:g} minutes, and was ended")
         for job in [job for job in self._jobs.values() if job.state == "waiting"]:
             running = sum(self._jobs[name].kind == job.kind for name in self._running)
-            if running < AT_ONCE[job.kind] and job.id not in self._running:
+            if running < self._at_once[job.kind] and job.id not in self._running:
                 self._begin(job)
 
     def _begin(self, job: SiteJob) -> None:
         """Start the next command of a job."""
         begun = job.begun if job.step else settings.now()
-        job = self._keep(job, state="running", begun=begun, attempts=job.attempts + (not job.step))
+        before, job = job, self._keep(job, state="running", begun=begun, attempts=job.attempts + (not job.step))
         try:
             words = tuple(self._layout(job) if word == LAYOUT else word for word in job.commands[job.step])
             name = f"result{job.step or ''}"
             self._running[job.id] = self._start(words, self.folder(job), name)
+        except BlockingIOError:  # processes of the child that was killed are still ending
+            self._keep(before, state="waiting")
         except (GraphcrateError, OSError) as error:
             self._keep(job, state="failed", ended=settings.now(), note=str(error))
 
     def _layout(self, job: SiteJob) -> str:
-        return codec.decode(self.result(job), _Layout).layout
+        """Return the layout that the first command made. Raises HostError where it does not say so."""
+        try:
+            return codec.decode(self.result(job), _Layout).layout
+        except UNREADABLE as error:
+            raise HostError(
+                "the report of the image cannot be read", cause=str(error), next_step="build it once more"
+            ) from error
 
     def _ended(self, job: SiteJob, code: int) -> None:
         """Note how a command ended. -1: unknown, but its result is whole or is not."""

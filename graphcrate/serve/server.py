@@ -1,6 +1,7 @@
 """The process of `serve`: its address, the program that it starts for plans and builds, the names that reach it."""
 
 import contextlib
+import functools
 import ipaddress
 import re
 import sys
@@ -10,18 +11,23 @@ from pathlib import Path
 import msgspec
 import uvicorn
 
+from graphcrate.engines import slurm
 from graphcrate.host import net, process
 from graphcrate.host.arguments import Argv, line
 from graphcrate.host.context import Context
 from graphcrate.model.command import INSTALLED
 from graphcrate.model.errors import UsageError
+from graphcrate.model.trial import Resources
+from graphcrate.serve.app import application
 from graphcrate.serve.guard import UNIX, Doors, Proxy
-from graphcrate.serve.queue import JobQueue
-from graphcrate.serve.site import Site, application
+from graphcrate.serve.queue import AT_ONCE, JobQueue
+from graphcrate.serve.site import Site
 from graphcrate.serve.users import Users
+from graphcrate.serve.work import SiteWork
 
 FOLDER = ".serve"  #: of a site's jobs, below its folder of images
 _REQUESTS = 300  #: at once
+_NODES = 8  #: builds at once by jobs of Slurm
 _PORTS = range(65536)
 
 
@@ -35,19 +41,31 @@ class Entrance(msgspec.Struct, frozen=True, kw_only=True):
     header: str = "X-Remote-User"
 
 
-def serve(entrance: Entrance, dist: Path, ctx: Context, say: Callable[[str], None], log: Callable[[str], None]) -> None:
+def serve(
+    entrance: Entrance,
+    dist: Path,
+    ctx: Context,
+    say: Callable[[str], None],
+    log: Callable[[str], None],
+    resources: Resources | None = None,
+) -> None:
     """Serve until it is interrupted; `say` gets the address once it listens, `log` lines as `guard` has them.
 
-    Raises UsageError, RecipeError, HostError.
+    `resources`: of jobs of Slurm that build; None: this machine does. Raises UsageError, RecipeError, HostError.
     """
     proxy, users = proxy_of(entrance), Users(entrance.users)
     dist = dist.absolute()
-    queue = JobQueue(dist / FOLDER, lambda words, folder, name: _start(words, folder, name, ctx), process.adopt)
+    at_once = AT_ONCE
+    if resources:
+        slurm.connect(ctx, dist, [resources.partition] if resources.partition else [])
+        at_once = {**AT_ONCE, "build": _NODES, "file": _NODES}
+    queue = JobQueue(dist / FOLDER, functools.partial(_start, ctx=ctx), process.adopt, at_once)
+    work = SiteWork(program=program(ctx), dist=dist, on=_on(resources))
     path = file_of(entrance.listen)
     with contextlib.closing(net.listening_file(path) if path else net.listening(*address(entrance.listen))) as listener:
         own, shown = ((), entrance.listen) if path else _local(*listener.getsockname()[:2])
         doors = Doors(frozenset((*own, *(host.lower() for host in entrance.hosts))), users, proxy)
-        app = application(Site(ctx, dist, queue, program(ctx), users), doors, log)
+        app = application(Site(ctx, work, queue, users), doors, log)
         config = uvicorn.Config(
             app, log_config=None, log_level="warning", access_log=False, ws="none", proxy_headers=False,
             server_header=False, limit_concurrency=_REQUESTS, timeout_graceful_shutdown=1,
@@ -133,6 +151,14 @@ def program(ctx: Context) -> Argv:
     return line(*python, str(ctx.root / "build.py"))
 
 
+def _on(resources: Resources | None) -> tuple[str, ...]:
+    """Return the options by which a command is done by a job of Slurm."""
+    if resources is None:
+        return ()
+    given = {name: getattr(resources, name) for name in ("partition", "time", "account", "cpus")}
+    return ("--on=slurm", *(f"--{name}={value}" for name, value in given.items() if value))
+
+
 def _start(words: tuple[str, ...], folder: Path, name: str, ctx: Context) -> process.Background:
-    # `image_words` made them, and the job's file has kept them since
+    # `SiteWork` made them, and the job's file has kept them since
     return process.start(line(*words), folder, name, ctx.environment)

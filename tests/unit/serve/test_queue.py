@@ -36,7 +36,8 @@ def world(tmp_path):
 
 
 def job(name="p1", kind="plan", **fields):
-    values = {"question": Question(), "commands": (("plan",),), "user": "", "created": settings.now(), "minutes": 5.0}
+    values = {"question": Question(), "commands": (("plan",),), "shown": ("plan",), "user": "", "minutes": 5.0}
+    values["created"] = settings.now()
     return SiteJob(id=name, kind=kind, **{**values, **fields})
 
 
@@ -115,6 +116,31 @@ def test_cancelled_job_ends_its_child_and_is_not_taken_for_done(world):
     assert queue.ask(job("b2", "build")).state == "cancelled"
     world.end(queue, "b2", 0)
     assert queue.get("b2").state == "cancelled"
+
+
+def test_build_behind_others_says_how_many(world):
+    queue = world.queue()
+    for number in range(3):
+        queue.ask(job(f"b{number}", "build"))
+    queue.ask(job())
+    queue.look()
+    assert [queue.ahead(queue.get(name)) for name in ("b0", "b1", "b2", "p1")] == [0, 1, 2, 0]
+
+
+def test_lock_that_a_killed_child_s_processes_hold_is_waited_for(world):
+    queue = world.queue()
+    busy = [BlockingIOError(), None]
+    start, queue._start = queue._start, lambda *words: (busy[0] is None and start(*words)) or throw(busy[0])
+    queue.ask(job())
+    queue.look()
+    assert (queue.get("p1").state, queue.get("p1").attempts) == ("waiting", 0)
+    busy.pop(0)
+    queue.look()
+    assert (queue.get("p1").state, queue.get("p1").attempts) == ("running", 1)
+
+
+def throw(error):
+    raise error
 
 
 def test_job_past_its_minutes_is_ended(world, monkeypatch):

@@ -2,25 +2,32 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import hmac
 import json
 import re
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphcrate.artifacts.convert import ConvertRequest, convert
+from graphcrate.compat.adopt import written
 from graphcrate.compat.requirements import own
+from graphcrate.compat.variants import catalog
 from graphcrate.host.arguments import Argv
 from graphcrate.host.context import Context
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
-from graphcrate.serve import questions, server
+from graphcrate.serve import questions, server, states
+from graphcrate.serve.app import ROUTES, application
 from graphcrate.serve.guard import LARGEST_BODY, Doors
 from graphcrate.serve.queue import JobQueue
-from graphcrate.serve.site import ROUTES, Site, application
+from graphcrate.serve.site import Site
 from graphcrate.serve.users import Users
+from graphcrate.serve.work import SiteWork
 from tests import ROOT
 from tests.unit import small_layouts
 from tests.unit.tars import file
@@ -57,7 +64,7 @@ def site(tmp_path, started):
 
     ctx = Context(root=ROOT, environment={}, quiet=True)
     queue = JobQueue(tmp_path / "dist/.serve", start, lambda _: None)
-    made = Site(ctx, tmp_path / "dist", queue, Argv(["build.py"]), Users())
+    made = Site(ctx, SiteWork(program=Argv(["build.py"]), dist=tmp_path / "dist"), queue, Users())
     made.secret = b"secret"
     return made
 
@@ -165,11 +172,145 @@ def test_question_is_planned_by_the_command_line_once(call, site, started):
     assert [line for line in events.splitlines() if line.startswith("event")] == ["event: log", "event: over"]
 
 
+BUILT = {"stack": "torch", "cuda": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "on", "commands"),
+    [
+        ("", (), ["nice image"]),
+        ("singularity", (), ["nice image", "nice convert --to=sif"]),
+        ("pyxis", (), ["nice image", "nice convert --to=sqsh"]),
+        ("docker", (), ["nice image", "nice convert --to=docker"]),
+        ("pai", (), ["nice image"]),
+        ("pyxis", ("--on=slurm", "--partition=dgx2"), ["image --on=slurm", "convert --to=sqsh --on=slurm"]),
+    ],
+)
+def test_build_makes_the_image_and_the_file_of_its_runtime(call, site, runtime, on, commands):
+    site.work = dataclasses.replace(site.work, on=on)
+    status, _, text = call("POST", "/v1/builds", json.dumps({**BUILT, "runtime": runtime}).encode())
+    (job,) = site.queue.all("build")
+    shown = ("nice", "image", "convert", "--to=sif", "--to=sqsh", "--to=docker", "--on=slurm")
+    assert [" ".join(word for word in words if word in shown) for words in job.commands] == commands
+    assert all("--walled" in words for words in job.commands[:1])
+    assert (status, json.loads(text)["state"], job.user) == (202, "waiting", "")
+
+
+def test_equal_requests_are_one_build_however_the_machine_was_described(call, site):
+    asked = [{"gpu": "v100", "driver": "450.80.02"}, {"gpu": SMI}, {"gpu": "V100 ", "driver": "450.80.02"}]
+    ids = {json.loads(call("POST", "/v1/builds", json.dumps(each).encode())[2])["id"] for each in asked}
+    other = json.loads(call("POST", "/v1/builds", json.dumps({**asked[0], "text": "dgl\n"}).encode())[2])["id"]
+    assert (len(ids), other in ids, len(site.queue.all("build"))) == (1, False, 2)
+
+
+def test_build_of_what_does_not_run_is_refused(call, site):
+    asked = {"gpu": "v100", "driver": "450.80.02", "cuda": "12.1"}
+    status, _, text = call("POST", "/v1/builds", json.dumps(asked).encode())
+    assert (status, "needs driver 525.60.13" in text, site.queue.all("build")) == (400, True, [])
+    assert "needs driver 525.60.13" in call("POST", "/", form(**asked, do="build"))[2]
+
+
+def test_button_builds_and_leads_to_the_page_of_the_build(call, site, started):
+    status, headers, _ = call("POST", "/zh", form(**BUILT, do="build"))
+    (job,) = site.queue.all("build")
+    assert (status, headers["location"]) == (303, f"/jobs/{job.id}?language=zh")
+    page = call("GET", f"/jobs/{job.id}?language=zh")[2]
+    assert ('value="cancel"' in page, "取消" in page, 'role="status"' in page) == (True, True, True)
+    assert call("POST", f"/jobs/{job.id}", form(do="cancel"))[0] == 303
+    site.queue.look()
+    page = call("GET", f"/jobs/{job.id}")[2]
+    assert ('value="build"' in page, 'value="cancel"' in page, started) == (True, False, [])
+    assert site.queue.get(job.id).state == "cancelled"
+    call("POST", f"/jobs/{job.id}", form(do="build"))
+    assert site.queue.get(job.id).state == "waiting"
+
+
+def test_plan_is_built_by_its_button(call, site):
+    name = json.loads(call("POST", "/v1/plans", json.dumps(BUILT).encode())[2])["id"]
+    site.queue.look()
+    site.queue.look()
+    assert 'value="build"' in call("GET", f"/jobs/{name}")[2]
+    assert call("POST", f"/jobs/{name}", form(do="build"))[0] == 303
+    assert [job.question.cuda for job in site.queue.all("build")] == ["cpu"]
+
+
+def test_delete_cancels_a_job(call, site):
+    name = json.loads(call("POST", "/v1/builds", json.dumps(BUILT).encode())[2])["id"]
+    assert json.loads(call("DELETE", f"/v1/jobs/{name}")[2])["state"] == "cancelled"
+    assert [told["state"] for told in json.loads(call("GET", "/v1/builds")[2])] == ["cancelled"]
+    assert call("DELETE", "/v1/jobs/none")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("line", "done", "total", "unit"),
+    [
+        ("making 3 layers: 212 of 221 MB, 7 MB/s, 1 s left", 212, 221, "MB"),
+        ("fetching 4 files: 30 of 20 files", 20, 20, "files"),
+        ("audit: 940 programs and libraries", 0, 0, ""),
+        ("", 0, 0, ""),
+    ],
+)
+def test_progress_is_what_the_last_line_says(site, line, done, total, unit):
+    queued = site.work.read(questions.Question(file="Dockerfile", text="FROM x"), "", 1.0)
+    running = msgspec.structs.replace(queued, state="running")
+    far = states.progress(running, f"step 2 of 4: write 6 layers\n  detail\n{line}\n", 0)
+    assert (far.done, far.total, far.unit, far.step) == (done, total, unit, "step 2 of 4: write 6 layers")
+
+
+DOCKERFILE = "FROM pytorch/pytorch:2.0.1-cuda11.7\nRUN pip install rdkit 'ase >= 3' ./mine\nENV A=b\n"
+
+
+def test_dockerfile_is_read_by_a_child_and_becomes_a_question(call, site, started):
+    dropped = json.dumps({"name": "Dockerfile", "text": DOCKERFILE}).encode()
+    name = json.loads(call("POST", "/v1/files", dropped)[2])["id"]
+    site.queue.look()
+    assert started == [("build.py", "adopt", "--output=read.toml", "--json", "./Dockerfile")]
+    folder = site.queue.folder(site.queue.get(name))
+    assert (folder / "Dockerfile").read_text() == DOCKERFILE
+    adopted = written.adopt(DOCKERFILE, folder / "Dockerfile", folder, catalog.all_recipes(site.ctx), {})
+    (folder / "read.toml").write_text(adopted.recipe)
+    (folder / "result").write_bytes(encode(adopted))
+    site.queue.look()
+    result = json.loads(call("GET", f"/v1/jobs/{name}")[2])["result"]
+    assert result["question"] == {"stack": "torch", "cuda": "11.7", "packages": "rdkit ase>=3"}
+    assert result["left"] == ["env"]
+    page = call("POST", "/", form(file="Dockerfile", text=DOCKERFILE))[2]
+    assert "/?stack=torch&amp;cuda=11.7&amp;packages=rdkit+ase%3E%3D3" in page
+    assert "left to you, because" in page
+
+
+def test_python_code_is_read_by_init(call, site, started):
+    name = json.loads(call("POST", "/v1/files", b'{"name": "train.py", "text": "import rdkit"}')[2])["id"]
+    site.queue.look()
+    assert started == [("build.py", "init")]
+    folder = site.queue.folder(site.queue.get(name))
+    (folder / f"{name}.toml").write_text('extends = "pyg"\npip = ["rdkit", "-x", "git+https://host/x"]\n')
+    (folder / "result").write_text(f"../../{name}.toml\n")
+    site.queue.look()
+    result = json.loads(call("GET", f"/v1/jobs/{name}")[2])["result"]
+    assert result["question"] == {"stack": "pyg", "packages": "rdkit"}
+    assert result["left"] == ["-x", "git+https://host/x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("requirements.txt", "dgl"), ("../Dockerfile", "FROM x"), ("x.exe", "x"), ("a.sh", "x" * 200_001), ("b.py", "\0")],
+)
+def test_file_that_is_not_to_be_read_is_refused(call, site, name, text):
+    assert call("POST", "/v1/files", json.dumps({"name": name, "text": text}).encode())[0] == 400
+    assert site.queue.waiting() == 0
+
+
+def test_dockerfile_is_not_planned_before_it_is_read(call, site):
+    status, _, text = call("POST", "/v1/plans", json.dumps({"file": "Dockerfile", "text": "FROM x"}).encode())
+    assert (status, "/v1/files" in text, site.queue.waiting()) == (400, True, 0)
+
+
 @pytest.mark.parametrize(
     "asked",
     [
         *({"stack": stack} for stack in ("../../etc/passwd", "./mine.toml", "-x", "")),
-        *({"file": name} for name in ("../x.txt", "a/b.txt", ".hidden", "json.py", "x.toml[y]")),
+        *({"file": name} for name in ("../x.txt", "a/b.txt", ".hidden", "x.json", "x.toml[y]")),
         *({"gpu": "v100\x1b[2J"}, {"packages": "a\nb"}, {"packages": "x" * 3000}, {"unknown": "1"}),
         *({"target": "/etc/x.toml"}, {"slim": "perhaps"}, {"cuda": "11.8; rm"}, {"gpu": 1}),
     ],
@@ -224,7 +365,11 @@ def image(tmp_path):
     folder = tmp_path / "dist/torch/1.0"
     report = small_layouts.report(small_layouts.layout(folder, [file("a", b"a")]))
     (folder / "report.json").write_bytes(encode(report))
-    (folder / "torch.sif").write_bytes(b"0123456789")
+    convert(
+        ConvertRequest(ref=str(folder / "oci"), to="sif", output=folder / "torch.sif"),
+        Context(root=ROOT, environment={}, quiet=True),
+    )
+    (folder / "other.sif").write_bytes(b"0123456789")
     (folder / "report.html").write_text("<p>report")
     (folder / "secret.txt").write_text("secret")
     (folder / "link.sif").symlink_to(folder / "secret.txt")
@@ -234,15 +379,37 @@ def image(tmp_path):
     return report
 
 
-def test_image_has_a_page_and_its_file_comes_in_ranges(call, image):
+def test_image_has_a_page_and_its_file_comes_in_ranges(call, image, site):
     assert "/images/torch/1.0" in call("GET", "/images")[2]
     for tag in ("1.0", "cu118"):
         page = call("GET", f"/images/torch/{tag}")[2]
         assert (image.digest in page, "torch.sif" in page, "link.sif" in page) == (True, True, False)
+        assert ("other.sif" in page, "torch.sqsh" in page) == (False, False)
     assert [told["digest"] for told in json.loads(call("GET", "/v1/images")[2])] == [image.digest]
-    status, headers, text = call("GET", "/images/torch/1.0/torch.sif", range="bytes=2-4")
-    assert (status, headers["content-range"], text) == (206, "bytes 2-4/10", "234")
+    status, headers, text = call("GET", "/images/torch/1.0/torch.sif", range="bytes=32-34")
+    size = (site.dist / "torch/1.0/torch.sif").stat().st_size
+    assert (status, headers["content-range"], text) == (206, f"bytes 32-34/{size}", "SIF")
     assert "attachment" in headers["content-disposition"]
+
+
+def test_file_of_an_image_is_made_once_for_the_bytes_that_it_has(call, image, site):
+    page = call("GET", "/images/torch/1.0")[2]
+    assert re.findall(r'action="/images/torch/1.0/(\w+)"', page) == ["docker", "sqsh"]
+    names = {json.loads(call("POST", f"/v1/images/torch/{tag}/sqsh")[2])["id"] for tag in ("1.0", "cu118", "1.0")}
+    (job,) = site.queue.all("file")
+    assert (names, job.image, job.commands[0][-1]) == ({job.id}, "torch/1.0", str(site.dist / "torch/1.0/oci"))
+    assert call("POST", "/images/torch/1.0/sqsh", form())[1]["location"] == f"/jobs/{job.id}"
+    assert call("POST", "/images/torch/1.0/rootfs", form())[0] == 404
+    assert call("POST", "/images/torch/1.0/sqsh", b"")[0] == 403
+
+
+def test_commands_of_an_image_fetch_the_file_that_is_there(call, image):
+    told = json.loads(call("GET", "/v1/images/torch/1.0")[2])
+    assert [file["name"] for file in told["files"]] == ["torch.sif"]
+    fetch, start = told["commands"]["apptainer"].splitlines()
+    assert fetch == f"curl --remote-name --continue-at - http://{HOST}/images/torch/1.0/torch.sif"
+    assert start == "singularity run --nv torch.sif python train.py"
+    assert "convert" in told["commands"]["pyxis"]
 
 
 def test_report_of_an_image_reaches_nothing_of_the_site(call, image):
