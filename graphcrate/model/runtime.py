@@ -98,7 +98,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
         },
         jobs={
             "docker": JobForm(pulls="any", bind="--volume", gpus="--gpus {gpus}", devices="options"),
-            "bundle": JobForm(files=(".sqsh",)),
+            "oci": JobForm(files=(".sqsh",)),
             "kubernetes": JobForm(options=frozenset({"--nodes"}), pulls="registry", per_gpu=True, devices="options"),
         },
         published={

@@ -291,8 +291,8 @@ def _reframe(job: Job, values: dict[str, object]) -> str:
     return render_template("job-reframe", values | {"title": title, "suites": suites})
 
 
-def _bundle(job: Job, values: dict[str, object]) -> str:
-    return render_template("job-bundle", values | {"args": _arguments(_by_torchrun(job, "--standalone"))})
+def _oci(job: Job, values: dict[str, object]) -> str:
+    return render_template("job-oci", values | {"args": _arguments(_by_torchrun(job, "--standalone"))})
 
 
 def _kubernetes(job: Job, values: dict[str, object]) -> str:
@@ -352,7 +352,7 @@ _WRITERS: Mapping[str, Callable[[Job, dict[str, object]], str]] = {
     "pyxis": _pyxis,
     "module": _module,
     "reframe": _reframe,
-    "bundle": _bundle,
+    "oci": _oci,
     "kubernetes": _kubernetes,
     "edf": _edf,
     "pai-dlc": _pai_dlc,

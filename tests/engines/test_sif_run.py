@@ -99,16 +99,14 @@ def test_module_loaded_by_lmod_trains_by_its_python_and_explains_pip(workplace, 
 
 
 @pytest.mark.engine("runc", "unsquashfs")
-def test_bundle_trains_under_runc_by_a_plain_user(workplace, built_image, user, scratch):
+def test_oci_bundle_trains_under_runc_by_a_plain_user(workplace, built_image, user, scratch):
     (scratch / "dna.py").write_text(PROGRAM)
     image = scratch / "torch.sqsh"
     workplace.run("convert", built_image.layout, "--to", "sqsh", "--output", image).ok()
-    script = (
-        workplace.run("job", image, "--runtime", "bundle", "--name", "gnn", "--command", "python dna.py 7").ok().out
-    )
-    (scratch / "bundle.sh").write_text(script)
+    script = workplace.run("job", image, "--runtime", "oci", "--name", "gnn", "--command", "python dna.py 7").ok().out
+    (scratch / "oci.sh").write_text(script)
     environment = {"PATH": os.environ["PATH"], "HOME": user.pw_dir, "XDG_RUNTIME_DIR": user.pw_dir}
-    for words in (("sh", "bundle.sh", f"{user.pw_dir}/gnn"), ("runc", "run", "--bundle", f"{user.pw_dir}/gnn", "gnn")):
+    for words in (("sh", "oci.sh", f"{user.pw_dir}/gnn"), ("runc", "run", "--bundle", f"{user.pw_dir}/gnn", "gnn")):
         said = call(*as_user(user, program(words[0]), *words[1:]), folder=scratch, environment=environment)
     assert said == "trained in /work as 0 with ['7']\n"  # root there is this user outside
 

@@ -73,7 +73,7 @@ SAMPLES = {
     "dlc.json": job("pai-dlc", ALIYUN, GLT, nodes=2, mounts=(Mount("d-abc", "/mnt/data"),), driver="535.54.03"),
     "dlc-per-gpu.json": job("pai-dlc", ALIYUN, "python train.py", nodes=2, gpus=4, per_gpu=True, workspace="12345"),
     "dsw.txt": job("pai-dsw", ALIYUN),
-    "bundle.sh": job("bundle", "/lustre/our images/pyg.sqsh", mounts=(Mount('/data/o"gb', "/data"),)),
+    "oci.sh": job("oci", "/lustre/our images/pyg.sqsh", mounts=(Mount('/data/o"gb', "/data"),)),
     "edf.toml": job("edf", REGISTRY, mounts=(Mount("/capstor/our data", "/data"),)),
     "edf-sqsh.toml": job("edf", "/capstor/pyg.sqsh"),
     "kubernetes.yaml": job("kubernetes", REGISTRY, 'python dna.py --title "a b"', mounts=(Mount("ogb", "/data"),)),
