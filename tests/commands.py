@@ -30,7 +30,7 @@ INSIDE = "/opt/graphcrate/"
 ELSEWHERE = {
     **dict.fromkeys(("singularity", "apptainer"), "a container engine: blocks are typed with Apptainer"),
     **dict.fromkeys(("docker", "podman"), "a container engine: blocks are typed with a Docker daemon"),
-    "runc": "a container engine, which a test of tests/engines starts",
+    **dict.fromkeys(("runc", "~/pyg/run"), "a container engine, which a test of tests/engines starts"),
     **dict.fromkeys(("srun", "sbatch", "salloc", "scancel", "squeue"), "a cluster: blocks are typed under Slurm"),
     **dict.fromkeys(("enroot", "module", "reframe"), "a site's own set-up"),
     **dict.fromkeys(("ssh", "ssh-keygen", "ssh-keyscan", "rsync"), "a second machine"),

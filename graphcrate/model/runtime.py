@@ -99,6 +99,8 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
         jobs={
             "docker": JobForm(pulls="any", bind="--volume", gpus="--gpus {gpus}", devices="options"),
             "oci": JobForm(files=(".sqsh",)),
+            "podman-hpc": JobForm(options=_SLURM, is_slurm=True, pulls="registry", bind="--volume", gpus="--gpu"),
+            "charliecloud": JobForm(runs=False, files=(".sqsh",), bind="--bind"),
             "kubernetes": JobForm(options=frozenset({"--nodes"}), pulls="registry", per_gpu=True, devices="options"),
         },
         published={

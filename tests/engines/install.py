@@ -28,6 +28,7 @@ FIRST_ID, IDS = 200_000, 65_536  #: subordinate ids for root: where they may beg
 PROGRAMS = {
     **{name: name for name in ("fuse-overlayfs", "iptables", "patchelf", "podman", "runc", "skopeo", "slirp4netns")},
     **{name: name for name in ("docker-registry", "slurmctld", "slurmd", "squashfuse", "tmux", "umoci")},
+    "ch-run": "charliecloud",
     "chromedriver": "chromium-driver",
     "chromium": "chromium",
     "dockerd": "docker.io",

@@ -111,6 +111,27 @@ def test_oci_bundle_trains_under_runc_by_a_plain_user(workplace, built_image, us
     assert said == "trained in /work as 0 with ['7']\n"  # root there is this user outside
 
 
+@pytest.mark.engine("ch-run", "unsquashfs")
+def test_charliecloud_folder_trains_by_a_plain_user_in_the_working_folder(workplace, built_image, user, scratch):
+    (scratch / "dna.py").write_text(PROGRAM)
+    image = scratch / "torch.sqsh"
+    workplace.run("convert", built_image.layout, "--to", "sqsh", "--output", image).ok()
+    asked = ("job", image, "--runtime", "charliecloud", "--mount", f"{scratch}:/data/more")
+    (scratch / "charliecloud.sh").write_text(workplace.run(*asked).ok().out)
+    environment = {"PATH": os.environ["PATH"], "HOME": user.pw_dir, "USER": user.pw_name, "LD_LIBRARY_PATH": "/none"}
+
+    def typed(*words, folder=scratch):
+        return call(*as_user(user, program(words[0]), *words[1:]), folder=folder, environment=environment)
+
+    typed("sh", "charliecloud.sh", unpacked := f"{user.pw_dir}/gnn")
+    typed("sh", "charliecloud.sh", unpacked)
+    run = f"{unpacked}/run"
+    assert typed(run, "python", "dna.py", "7") == f"trained in {scratch} as {user.pw_uid} with ['7']\n"
+    assert "dna.py" in typed(run, "ls", "/data/more", folder="/")
+    assert typed(run, "printenv", "PYTHONNOUSERSITE") == "1\n"
+    assert "LD_LIBRARY_PATH" not in typed(run, "env")
+
+
 def test_apptainer_test_prints_the_torch_version(small_sif, built_image):
     assert call("apptainer", "--silent", "test", small_sif).strip() == built_image.report["torch"]
 

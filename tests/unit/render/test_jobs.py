@@ -74,6 +74,8 @@ SAMPLES = {
     "dlc-per-gpu.json": job("pai-dlc", ALIYUN, "python train.py", nodes=2, gpus=4, per_gpu=True, workspace="12345"),
     "dsw.txt": job("pai-dsw", ALIYUN),
     "oci.sh": job("oci", "/lustre/our images/pyg.sqsh", mounts=(Mount('/data/o"gb', "/data"),)),
+    "charliecloud.sh": job("charliecloud", "/lustre/our images/pyg.sqsh", mounts=(Mount("/data/ogb", "/data"),)),
+    "podman-hpc.sbatch": job("podman-hpc", REGISTRY, nodes=2, gpus=4, mounts=(Mount("/data/our ogb", "/data"),)),
     "edf.toml": job("edf", REGISTRY, mounts=(Mount("/capstor/our data", "/data"),)),
     "edf-sqsh.toml": job("edf", "/capstor/pyg.sqsh"),
     "kubernetes.yaml": job("kubernetes", REGISTRY, 'python dna.py --title "a b"', mounts=(Mount("ogb", "/data"),)),
