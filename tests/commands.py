@@ -41,6 +41,7 @@ ELSEWHERE = {
     **dict.fromkeys(("cosign", "oras", "curl"), "a registry that others run"),
     **dict.fromkeys(("apt-get", "dnf", "sysctl"), "root, and changes the machine"),
     **dict.fromkeys(("trivy", "grype", "syft", "pip-audit", "jq"), "scanners of others, and what reads their files"),
+    "aliyun": "a person's account with Alibaba Cloud",
     "cuobjdump": "NVIDIA's, beside which ours is measured",
     **dict.fromkeys(("uv", "uvx", "pip"), "another tool, which changes the person's own set-up"),
     **dict.fromkeys(

@@ -21,6 +21,8 @@ BASES = "GRAPHCRATE_BASES"
 BASES_FOLDER = "bases"
 _FRONT = 1 << 16  #: bytes of a SIF that have its definition, which names the layout
 _TITLE = r"([A-Za-z0-9][!-9;-?A-~]*(?::[!-9;-?A-~]+)?)@(sha256:[0-9a-f]{64})"
+#: in the labels beside the file system, which its engine writes before that is checked
+_APPTAINER = re.compile(rb'"org\.label-schema\.usage\.apptainer\.version":"(\d+\.\d+\.\d+)', re.ASCII)
 _FROM = re.compile(rf"From: {_TITLE}\n".encode(), re.ASCII)
 
 
@@ -42,6 +44,16 @@ def of_sif(path: Path) -> Origin | None:
         if sif.is_sif(head) and (stated := _FROM.search(head[: sif.root_offset(path)])):
             return Origin(stated[1].decode(), stated[2].decode())
     return None
+
+
+def apptainer(path: Path) -> str:
+    """Return the release of Apptainer that wrote a SIF: "1.5.0"; empty for a file of anyone else."""
+    with contextlib.suppress(OSError):
+        with path.open("rb") as file:
+            head = file.read(_FRONT)
+        if sif.is_sif(head) and (stated := _APPTAINER.search(head)):
+            return stated[1].decode()
+    return ""
 
 
 def is_of(path: Path, digest: str) -> bool:

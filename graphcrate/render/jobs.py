@@ -403,7 +403,11 @@ def pulling(
         for runtime in RUNTIMES.values()
         for program, typed in runtime.published.items()
     }
-    return lines | ({"pai": str(inside)} if inside else {})  # what DSW and DLC take as an image's address
+    if inside:  # what DSW and DLC take as an image's address
+        lines["pai"] = str(inside)
+        if addresses.accelerates(image.host):
+            lines["pai-accelerated"] = f"{inside}_accelerated    (where the repository makes accelerated images)"
+    return lines
 
 
 def _for_exec(command: str) -> str:

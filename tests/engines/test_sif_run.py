@@ -1,6 +1,7 @@
 """A real image as a SIF, run as it is on a cluster: by a plain user, from a home full of other packages."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -75,6 +76,25 @@ def test_a_plain_user_runs_a_program_of_the_working_folder(small_sif, user, scra
     assert said == f"trained in {where} as {user.pw_uid} with ['7']\n"
 
 
+#: Apptainer 1.5's `set_default_ld_library_path` (internal/pkg/util/fs/files/action_script.sh), which runs in the image
+RULE_OF_1_5 = r"""dirs=$( (/sbin/ldconfig -Nv | /bin/sed '/^\t/d;s/:.*//') 2>/dev/null); echo $dirs"""
+
+
+def test_a_plain_user_trains_by_the_search_path_that_apptainer_1_5_sets_with_nv(small_sif, user, scratch):
+    (scratch / "dna.py").write_text(PROGRAM)
+    (scratch / "libs").mkdir()
+    # a host's, that does not fit
+    shutil.copy("/usr/lib/x86_64-linux-gnu/libz.so.1", scratch / "libs" / "libstdc++.so.6")
+    bound = {"APPTAINER_CONTAINLIBS": f"{scratch}/libs/libstdc++.so.6"}  # as --nv binds the driver's
+    found = singularity(user, scratch, "exec", small_sif, "sh", "-c", RULE_OF_1_5).split()
+    assert [path for path in found if path.endswith("lib/x86_64-linux-gnu")]
+    run = ("exec", small_sif, "python", "dna.py")
+    with_1_4 = {"APPTAINERENV_LD_LIBRARY_PATH": "/.singularity.d/libs"}
+    assert "trained" not in singularity(user, scratch, *run, code=1, **bound, **with_1_4)
+    with_1_5 = {"APPTAINERENV_LD_LIBRARY_PATH": ":".join([*found, "/.singularity.d/libs"])}
+    assert "trained" in singularity(user, scratch, *run, **bound, **with_1_5)
+
+
 @pytest.mark.engine("/usr/share/lmod/lmod/libexec/lmod")
 def test_module_loaded_by_lmod_trains_by_its_python_and_explains_pip(workplace, small_sif, user, scratch):
     (scratch / "dna.py").write_text(PROGRAM)
@@ -130,6 +150,25 @@ def test_charliecloud_folder_trains_by_a_plain_user_in_the_working_folder(workpl
     assert "dna.py" in typed(run, "ls", "/data/more", folder="/")
     assert typed(run, "printenv", "PYTHONNOUSERSITE") == "1\n"
     assert "LD_LIBRARY_PATH" not in typed(run, "env")
+
+
+@pytest.mark.engine("podman", "runc", "root")
+def test_podman_hpc_job_trains_by_what_it_hands_on_to_podman(workplace, built_image, podman, scratch):
+    """podman-hpc takes its modules' options out (`--gpu`), and gives podman all others (click_passthrough.py)."""
+    (scratch / "dna.py").write_text(PROGRAM)
+    client = scratch / "podman-hpc"
+    client.write_text(
+        '#!/bin/sh\nfor word do shift; [ "$word" = --gpu ] || set -- "$@" "$word"; done\nexec podman "$@"\n'
+    )
+    client.chmod(0o755)
+    archive = scratch / "torch.tar"
+    workplace.run("convert", built_image.layout, "--to", "docker", "--output", archive).ok()
+    loaded = call("podman", "load", "--quiet", "--input", archive, environment=podman).split()[-1]
+    typed = ("job", loaded, "--runtime", "podman-hpc", "--gpus", "1", "--mount", f"{scratch}:/data")
+    script = workplace.run(*typed, "--command", "python /data/dna.py $RANK").ok().out
+    environment = {**podman, "PATH": f"{scratch}:{podman['PATH']}", "RANK": "3"}
+    said = call("bash", "-c", script, folder=scratch, environment=environment)
+    assert said == f"trained in {scratch} as 0 with ['3']\n"
 
 
 def test_apptainer_test_prints_the_torch_version(small_sif, built_image):

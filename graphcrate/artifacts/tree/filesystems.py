@@ -3,6 +3,7 @@
 Nothing is followed out of it: links are entries like any other.
 """
 
+import contextlib
 import itertools
 import os
 import stat
@@ -10,17 +11,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from graphcrate.artifacts import origin
 from graphcrate.artifacts.formats.translated import layout_errors
 from graphcrate.artifacts.locate import kind_of
 from graphcrate.artifacts.tree.reader import OpenedTree, Tools, owners_known, with_hashes
 from graphcrate.host.disk import trees
-from graphcrate.model.errors import HostError
+from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind
 from graphcrate.oci.blob import CHUNK
 from sifsquash import sif
 from sifsquash.squashfs import Squashfs
 from sifsquash.values import Content
 
+#: Apptainer's CHANGELOG, 1.5.1: "SIF files could be corrupted when mksquashfs died with a signal"
+_CORRUPTING = "1.5.0"
 _WHITEOUT = "c 0:0"  #: the device that hides a path of the image below
 _KINDS: dict[int, Kind] = {
     stat.S_IFREG: "file",
@@ -59,7 +63,7 @@ def read_squashed(form: Form, name: str, files: Sequence[Path], tools: Tools) ->
     """
     shown: _Shown = {}
     compressions = set()
-    with layout_errors():
+    with _errors(files):
         for number, file in enumerate(files):
             image = tools.stack.enter_context(Squashfs(file, sif.root_offset(file) if kind_of(file) == "sif" else 0))
             compressions.add(image.compression)
@@ -72,14 +76,30 @@ def read_squashed(form: Form, name: str, files: Sequence[Path], tools: Tools) ->
     places = {path: place for path, (_, place) in shown.items() if place is not None}
     # In the order of the files, so that the disk and the blocks that several small files share are read once.
     ordered = sorted(places, key=lambda path: places[path].position)
-    with layout_errors():
+    with _errors(files):
         entries = with_hashes(name, entries, ordered, lambda path: places[path].chunks(), tools)
 
     def read(path: str) -> bytes:
-        with layout_errors():
+        with _errors(files):
             return tools.selection.distil(path, entries[path].size, places[path].chunks())
 
     return OpenedTree(name, form, entries, read, owners_known(entries), compression=max(compressions))
+
+
+@contextlib.contextmanager
+def _errors(files: Sequence[Path]) -> Iterator[None]:
+    """Raise what is wrong with an image as a LayoutError, with its cause where its maker is known for it."""
+    try:
+        with layout_errors():
+            yield
+    except LayoutError as error:
+        if not any(origin.apptainer(file) == _CORRUPTING for file in files):
+            raise
+        raise LayoutError(
+            error.what,
+            cause=f"Apptainer {_CORRUPTING} wrote it, which takes a file for whole where mksquashfs was killed.",
+            next_step="apptainer --version    must say 1.5.1 or later: then build or pull the file again",
+        ) from error
 
 
 class _Place(NamedTuple):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
 from graphcrate.attest import keys
+from graphcrate.compat.facts import addresses
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.model.words import listed
@@ -141,7 +142,7 @@ class Registry(Destination):
             bytes_mounted=pushed.bytes_mounted,
             proofs=attached.digests,
             signed="key" if key else "",
-            lines=sent.lines,
+            lines={user: line for user, line in sent.lines.items() if not (index and user == "pai-accelerated")},
         )
 
     def _short(self, image: ImageEvidence, request: PublishRequest) -> tuple[str, ...]:
@@ -185,6 +186,11 @@ class Registry(Destination):
             held = shared_tag.put(target, tag, own, sign, replace=request.replace)
             if len(platforms := held.images.platforms) > 1:
                 ctx.progress.note(f"{name} is for {listed(platforms)}: each runtime takes the one for its machine")
+                if addresses.accelerates(self.host):
+                    ctx.progress.note(
+                        f"warning: Alibaba makes no accelerated image of {name}, as it is for several platforms; "
+                        f"--to {name}-{own.platform.architecture} gives this one a tag of its own"
+                    )
                 first = first or (held.digest if tag == tags[0] else "")
         return first
 

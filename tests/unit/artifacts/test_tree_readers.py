@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tarfile
+import uuid
 from contextlib import ExitStack, contextmanager
 
 import msgspec
@@ -23,6 +24,7 @@ from graphcrate.model.contract import Settings
 from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.tree import Entry
 from ocilayout import spec
+from sifsquash import sif
 from tests.made import place, refused
 from tests.unit import small_layouts
 from tests.unit.artifacts.test_rootfs import unpacked
@@ -204,6 +206,18 @@ def test_unreadable_folder_is_a_host_error_with_sudo(tmp_path, tools, monkeypatc
     monkeypatch.setattr(os, "scandir", forbidden)
     with refused(HostError, "secret may not be read", "sudo"):
         filesystems.read_folder("root", tmp_path, tools)
+
+
+@pytest.mark.parametrize(("release", "is_known"), [("1.5.0", True), ("1.5.0-1.el9", True), ("1.5.1", False)])
+def test_broken_sif_of_apptainer_1_5_0_is_explained(tmp_path, tools, release, is_known):
+    labels = {"org.label-schema.usage.apptainer.version": release}
+    about = json.dumps({"data": {"attributes": {"labels": labels}}}, separators=(",", ":")).encode()
+    blobs = [sif.DataObject(sif.TYPE_JSON, "metadata", about)]
+    front = sif.front(blobs, 4096, "amd64", uuid.UUID(int=1), 0)
+    (tmp_path / "a.sif").write_bytes(front + bytes(4096))  # mksquashfs writes its first block last
+    with pytest.raises(LayoutError) as caught:
+        filesystems.read_squashed("sif", "a.sif", [tmp_path / "a.sif"], tools)
+    assert ("Apptainer 1.5.0 wrote it" in caught.value.cause, "1.5.1" in caught.value.next_step) == (is_known, is_known)
 
 
 def asking(tools, name):

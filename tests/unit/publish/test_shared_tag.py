@@ -9,6 +9,7 @@ from graphcrate.artifacts import locate
 from graphcrate.assembly.pipeline import build_image
 from graphcrate.attest import keys
 from graphcrate.cli import options
+from graphcrate.compat.facts import addresses
 from graphcrate.host.net import Client
 from graphcrate.model.codec import decode as json_of
 from graphcrate.model.errors import GateError, LayoutError, NetworkError, UsageError
@@ -95,6 +96,18 @@ def test_second_platform_under_a_tag_makes_it_an_index_of_both(registry, publish
     assert platforms(registry) == {AMD64.name: first.digest, ARM64.name: second.digest}
     media_type, data = registry.documents["team/torch/manifests/1.0"]
     assert (media_type, second.index) == (spec.DOCKER_INDEX, tars.sha256(data))
+
+
+def test_tag_of_two_platforms_on_alibabas_registry_is_warned_of_as_never_accelerated(
+    registry, publish, capsys, monkeypatch
+):
+    publish(ARM64)
+    assert "accelerated" not in capsys.readouterr().err, "another registry"
+    monkeypatch.setattr(addresses, "accelerates", lambda host: host == registry.host)
+    made = publish(AMD64)
+    (warned,) = [line for line in capsys.readouterr().err.splitlines() if "accelerated" in line]
+    assert f"--to {registry.host}/team/torch:1.0-amd64 gives" in warned
+    assert "pai-accelerated" not in made.lines
 
 
 def test_index_of_a_tag_is_signed_once_each_time(registry):

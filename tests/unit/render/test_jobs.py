@@ -354,6 +354,10 @@ def test_pulling_gives_the_commands_for_each_runtime():
     assert told["enroot"] == "enroot import --output pyg.sqsh 'docker://registry.example:5000#team/pyg:1.0'"
     assert told["pai"] == str(inside)
     assert "pai" not in jobs.pulling(parse("registry.example/pyg:1"), "pyg")
+    assert "pai-accelerated" not in told, "of an Enterprise instance alone"
+    own = "acme-registry.cn-shanghai.cr.aliyuncs.com/a/pyg:1"
+    told = jobs.pulling(parse(own), "pyg", inside=parse(own.replace("registry", "registry-vpc")))
+    assert told["pai-accelerated"].split()[0] == "acme-registry-vpc.cn-shanghai.cr.aliyuncs.com/a/pyg:1_accelerated"
     plain = jobs.pulling(parse("10.0.0.5:5000/pyg:1"), "pyg", plain_http=True)
     assert plain["singularity"].startswith("singularity pull --no-https pyg.sif")
     assert plain["enroot"].startswith("ENROOT_ALLOW_HTTP=yes enroot import")
