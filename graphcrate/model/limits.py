@@ -37,9 +37,7 @@ SOURCES = Limits("source archive", members=500_000, names=128 * _MB, size=16 * _
 LIST = Limits("list of packages", members=1, names=0, size=512 * _MB, ratio=200, free=64 * _MB)
 #: Debian's index of all files of a suite, which is read in pieces: 170 MB, and packs 14 to 1.
 INDEX = Limits("index of files", members=1, names=0, size=2 * _GB, ratio=200, free=256 * _MB)
-WHEEL_FILE = 16 * _GB  #: bytes of a wheel of unknown size; the index takes none above 10 GB
-SOURCE_FILE = 4 * _GB  #: the same of an sdist; the largest of the index have 1 GB
-CRATE_FILE = 256 * _MB  #: and of a crate; crates.io takes none above 10 MB without being asked
+CRATE_FILE = 256 * _MB  #: bytes of a crate of unknown size; crates.io takes none above 10 MB without being asked
 RELEASE = 16 * _MB  #: bytes of a Release file; Debian's have 200 kB
 ANSWER = 256 * _MB  #: bytes of an index page; the largest of the index has 30 MB
 DIRECTORY = 32 * _MB  #: bytes of a wheel's list of members, each of which takes ten times that; torch's has 1.5 MB

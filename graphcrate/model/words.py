@@ -56,9 +56,9 @@ def joined(names: Iterable[str], most: int = 4) -> str:
     return listed(names)
 
 
-def number_of(count: int, singular: str, plural: str = "") -> str:
-    """`1 wheel`, `2 wheels`. `plural`: where it takes more than an `s`."""
-    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+def number_of(count: int, singular: str) -> str:
+    """`1 wheel`, `2 wheels`."""
+    return f"{count} {singular}{'s' * (count != 1)}"
 
 
 def size(count: int) -> str:

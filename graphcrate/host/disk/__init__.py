@@ -1,5 +1,10 @@
 """Files: the cache, what appears whole or not at all, and documents that travel.
 
-`atomic` and `cache` write; `cleaning` frees; `waiting` waits for another run; `documents` reads locks, proofs and
-reports; `inflating` and `hashing` stream; `os_errors` words what the system refused; `checkout` asks git of this
-project."""
+    bytes ──inflating, hashing──▶ atomic ──▶ cache ──cleaning──▶ free space
+    a lock, proof or report ──documents──▶ a value of model/
+
+- `cache`: a path that exists is whole. `waiting`: another run makes it just now. `cleaning`: what goes first.
+- `atomic`: files, folders and links elsewhere; `private`: for this user alone. `trees`: of others, walked and removed.
+- `ownership`: who may write to a cache. `watching`: a user's files, for changes. `checkout`: this project, by git.
+- `os_errors`: words for what the system refused.
+"""

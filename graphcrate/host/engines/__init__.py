@@ -1,5 +1,6 @@
-"""Clients of container engines: whether one is here, and how it is called.
+"""Clients of container engines: whether one is here, and how it is called. What is asked of them is in `engines/`.
 
-`docker_engine` speaks to a Docker daemon by its SDK, `oci_engine` runs docker and podman, `apptainer_client` runs
-Apptainer and SingularityCE through spython's client (`spython_client`). What is asked of them is in `engines/`.
+engines/ ──docker_engine──▶ a Docker daemon, by its SDK
+         ──oci_engine──▶ docker, podman
+         ──apptainer_client──spython_client──▶ Apptainer, SingularityCE
 """

@@ -157,6 +157,7 @@ def test_folders_of_rooms_have_a_docstring_that_fits_a_screen():
             door = ast.get_docstring(tree_of(f"graphcrate.{room}.{folder}"))
             assert door, folder
             assert len(door.splitlines()) <= MOST_LINES_OF_A_DOOR, folder
+            assert "▶" in door, f"{folder} has no picture of how its modules hang together"
 
 
 def test_imports_of_modules_have_no_circle():
@@ -235,6 +236,26 @@ def test_engine_clients_are_imported_lazily():
     loading = {(name.partition(".")[0], module) for module in SOURCES for name in at_start(module)}
     assert {(library, module) for library, module in loading if library in clients} == set(clients.items())
     assert [module for module in SOURCES if set(clients.values()) & set(at_start(module))] == []
+
+
+#: tests that call a room by the command line, or by what its fixtures bring
+BY_COMMANDS = {
+    "assembly/test_blocked_sites.py",
+    "assembly/test_images.py",
+    "cli/test_diff_command.py",
+}
+
+
+def test_unit_tests_are_in_the_folder_of_a_room_that_they_import():
+    unit = ROOT / "tests" / "unit"
+    assert {path.name for path in unit.iterdir() if path.is_dir()} >= set(ROOMS) - {"update"}
+    strays = {
+        f"{path.parent.name}/{path.name}"
+        for path in unit.glob("*/test_*.py")
+        if path.parent.name in ROOMS
+        if path.parent.name not in {room(module) for module in imports(ast.parse(path.read_text(encoding="utf-8")))}
+    }
+    assert strays - BY_COMMANDS == set()
 
 
 def test_doctor_is_imported_by_cli_main_and_for_what_pyxis_says():
