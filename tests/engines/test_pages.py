@@ -83,15 +83,20 @@ axe.run(document, {resultTypes: ["violations"]}).then((found) =>
 
 
 def found_by_axe(browser, path):
+    """Findings of axe-core on a page that is a file."""
+    return faults_of_axe(browser, path.as_uri())
+
+
+def faults_of_axe(browser, address):
     """Findings of axe-core on a page, with all that can be opened on it open, on light and on dark screens."""
     browser.set_script_timeout(120)
     found = []
     for scheme in ("light", "dark"):
         feature = {"name": "prefers-color-scheme", "value": scheme}
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        browser.get(path.as_uri())
+        browser.get(address)
         browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true;" + AXE)
-        found += [f"{path.name}, {scheme}: {one}" for one in browser.execute_async_script(ASK)]
+        found += [f"{address}, {scheme}: {one}" for one in browser.execute_async_script(ASK)]
     return found
 
 

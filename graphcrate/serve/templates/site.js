@@ -22,9 +22,9 @@ function follow() {
   own.addEventListener("log", (event) => { log.textContent += JSON.parse(event.data); log.scrollTop = log.scrollHeight; });
   own.addEventListener("progress", (event) => {
     const now = JSON.parse(event.data), bar = job.querySelector("[data-far]"), step = job.querySelector("[data-line]");
-    const line = now.step || (now.ahead ? step.textContent : now.line);
-    if (step.textContent !== line) step.textContent = line;
-    job.querySelector("[data-far-line]").textContent = now.line;
+    if (now.state === "running") job.querySelector(".badge").textContent = job.dataset.running;
+    if (now.step && step.textContent !== now.step) step.textContent = now.step;
+    job.querySelector("[data-far-line]").textContent = now.line === now.step ? "" : now.line;
     bar.hidden = !now.total;
     if (now.total) Object.assign(bar, { max: now.total, value: now.done });
   });
