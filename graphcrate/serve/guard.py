@@ -129,7 +129,7 @@ class Guard:
     def _not_ours(self, scope: Scope, headers: Headers) -> Denial | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0].lower() not in self._doors.hosts:
-            return Denial(421, "this is not a name of the site: serve --host localhost:9000 adds that of a tunnel's other end")
+            return Denial(421, "this is not a name of the site: serve --host localhost:9000 adds a tunnel's other end")
         if scope["method"] not in _METHODS:
             return Denial(405, f"methods are {', '.join(_METHODS)}")
         if len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"]) > LONGEST_ADDRESS:

@@ -101,7 +101,8 @@ def fill(page, **fields):
     for name, value in fields.items():
         (field,) = find(page, f"[name={name}]")
         if field.tag_name == "select":
-            Select(field).select_by_value(value)
+            options = [option.get_attribute("value") for option in Select(field).options]
+            Select(field).select_by_index(options.index(value))
         else:
             field.clear()
             field.send_keys(value)
