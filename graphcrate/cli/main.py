@@ -22,7 +22,9 @@ from graphcrate.model.errors import DifferenceError, UsageError
 from sifsquash.values import Compression
 
 if TYPE_CHECKING:
+    from graphcrate.assembly.matrix import MatrixRequest
     from graphcrate.compat.variants.request import BuildRequest
+    from graphcrate.host.context import Context
 
 app = typer.Typer(
     cls=ending.ProductCommands,
@@ -238,6 +240,14 @@ def matrix(
         Path | None, typer.Option(help="A folder that other machines see, which take images from it too.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="With --on: jobs that share the images; else at most 8.")] = 0,
+    print_: Annotated[
+        Path | None,
+        typer.Option(
+            "--print",
+            help="Build nothing, and write the images as jobs: to a .json for GitHub, in two stages, of which the "
+            "first compiles what others take; to a .yaml an indexed Job of Kubernetes.",
+        ),
+    ] = None,
     shared: options.SharedCache = None,
     cache_trust: options.CacheTrust = None,
     cache_key: options.CacheKey = None,
@@ -267,6 +277,9 @@ def matrix(
     ctx.require_checkout("its locks and their proofs")
     if jobs and array is None:
         raise UsageError("--jobs is for jobs", next_step=f"{setting(on='slurm').both()} too")
+    if print_ is not None:
+        _print_jobs(print_, request, array, queue, ctx)
+        return
     if array is not None:
         results = queued.on_slurm(request, *array, jobs, ctx)
     elif queue is not None:
@@ -275,6 +288,31 @@ def matrix(
         results = proving.run(request, ctx)
     write(results, "".join(f"{line}\n" for line in tables.proofs(results)), as_json=as_json)
     proving.raise_if_failed(results)
+
+
+def _print_jobs(path: Path, request: "MatrixRequest", array: object, queue: Path | None, ctx: "Context") -> None:
+    """Write the rows of a matrix as jobs for another scheduler. Raises UsageError where it is to be done here too."""
+    from graphcrate.assembly import matrix as proving
+    from graphcrate.assembly import matrix_jobs
+
+    if array is not None or queue is not None:
+        raise UsageError("--print builds nothing, and --on and --queue do", next_step="leave one of them out")
+    sources = request.sources
+    typed = command(
+        "matrix",
+        *filter(None, [request.recipe]),
+        cuda=request.cuda or None,
+        candidate=request.candidate or None,
+        platform=request.platform or None,
+        again=request.again,
+        cache=sources.cache,
+        cache_trust=sources.cache_trust,
+        cache_key=sources.cache_key,
+        cache_check=sources.cache_check or None,
+    )
+    words = [typed.verb, *typed.arguments, *(word for setting in typed.settings for word in setting.words())]
+    matrix_jobs.write(path, proving.rows(ctx, request), words, ctx)
+    sys.stdout.write(f"{path}\n")
 
 
 @app.command("list")
