@@ -113,9 +113,10 @@ class CacheFolder(CachePlace):
         self._entry(tag).unlink(missing_ok=True)
 
     def unnamed(self, named: Collection[str]) -> list[Path]:
-        """List files whose hash is none of these, but for what may be of an entry that is being written."""
+        """List files whose hash is none of these, and halves of entries, but for what is being written."""
         old = settings.now() - _WRITING
-        paths = sorted((self.path / "blobs" / "sha256").glob("*"))
+        halves = [path for path in (self.path / "entries").glob("*") if path.suffix != ".json"]
+        paths = sorted([*(self.path / "blobs" / "sha256").glob("*"), *halves])
         states = {path: path.lstat() for path in paths if path.name not in named}
         return [path for path, state in states.items() if state.st_mtime < old]
 

@@ -9,6 +9,7 @@ import msgspec
 
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.host.disk.trees import remove_tree
 from graphcrate.inputs.shared import entry
 from graphcrate.inputs.shared.entry import COMPILED, CacheEntry
 from graphcrate.inputs.shared.places import CacheFolder, CachePlace
@@ -130,7 +131,10 @@ def prune(shared: SiteCache, days: int, *, remove: bool) -> list[StockLine]:
                 title = f"{len(left)} file{'s' * (len(left) > 1)}"
                 doomed.append(StockLine(place=place.name, title=title, bytes=size, why="no entry names them"))
             for path in left if remove else ():
-                path.unlink(missing_ok=True)
+                if path.is_dir() and not path.is_symlink():  # of a giver that was killed
+                    remove_tree(path)
+                else:
+                    path.unlink(missing_ok=True)
     return doomed
 
 
