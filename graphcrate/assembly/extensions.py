@@ -66,16 +66,16 @@ def built(lock: Lock, ctx: Context) -> Collection[str]:
     return {sha256 for step in planning.compile_steps(lock) for sha256 in wheelhouse.cached(step, ctx.cache)}
 
 
-def time_lines(lock: Lock, ctx: Context, shared: SiteCache | None = None) -> list[str]:
+def time_lines(lock: Lock, ctx: Context, shared: SiteCache | None = None, layered: Collection[str] = ()) -> list[str]:
     """Return a plan's lines on compiling that is not cached: how long it takes, and which GPUs get no code.
 
-    What a shared cache has is named with that, and takes no time.
+    What a shared cache has is named with that, and takes no time. `layered`: packages (sha256s) whose layers are here.
     """
     from graphcrate.host.memory import free_memory
     from graphcrate.host.workers import default_jobs
     from graphcrate.inputs.extensions.compile import MEMORY_PER_JOB
 
-    there = {*built(lock, ctx)}
+    there = {*built(lock, ctx), *layered}
     offered: dict[Path, tuple[CachePlace, CacheEntry]] = {}
     if shared is not None:
         absent = {

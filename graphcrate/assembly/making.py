@@ -129,25 +129,29 @@ class Maker:
         unseen = report.audit is None or (report.starts is None and bool(plan.added))
         return _check(report, folder, self.contents.gpu, ctx) if unseen else report
 
+    @property
+    def _site(self) -> SiteCache | None:
+        """The shared cache that layers may come from; None where there is none, and of what is proved."""
+        is_ours = self.images.engine is with_engine.EMBEDDED and not self.sources.parts_only
+        return self.shared if is_ours and self.shared is not None and self.shared.trusted else None
+
     def _of_site(self, plan: Plan, resolution: Resolution, ctx: Context) -> BuildReport | None:
         """Return the report of an image that a shared cache had, and that is here now."""
-        if self.shared is None or not self.shared.trusted or self.images.engine is not with_engine.EMBEDDED:
-            return None
-        if self.sources.parts_only:
+        if self._site is None:
             return None
         from graphcrate.assembly import site_images  # reads layouts: not for an image that is there unchanged
 
         self._check_output(plan)
-        report = site_images.take(self.shared, self.images.engine.key(plan), plan, self.images, ctx)
+        report = site_images.take(self._site, self.images.engine.key(plan), plan, self.images, ctx)
         return report and self._reusable(plan, resolution, ctx)
 
     def of_site_lines(self, plan: Plan) -> list[str]:
         """Return a plan's line on the image, where a shared cache has it."""
-        if self.shared is None or self.images.engine is not with_engine.EMBEDDED or self.sources.parts_only:
+        if self._site is None:
             return []
         from graphcrate.assembly import site_images
 
-        first = site_images.find(self.shared, self.images.engine.key(plan), plan)
+        first = site_images.find(self._site, self.images.engine.key(plan), plan)
         if first is None:
             return []
         place, known = first
@@ -157,6 +161,10 @@ class Maker:
         """Build the image, check it, and write lock and report beside it."""
         folder, lock, engine = self.images.folder(plan), resolution.lock, self.images.engine
         self._check_output(plan)
+        if self._site is not None:
+            from graphcrate.assembly import site_parts
+
+            site_parts.take(self._site, plan, ctx)
         self.say_plan(plan, resolution, ctx)
         self.forecast.require_room(plan, lock, ctx)
         try:

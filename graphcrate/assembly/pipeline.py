@@ -228,6 +228,7 @@ def _give(shared: SiteCache, plan: Plan, report: BuildReport, images: ImageFolde
     for step in plan.of(CompileStep):
         shared.give(wheelhouse.cached(step, ctx.cache).values())
     if images.engine is with_engine.EMBEDDED:
-        from graphcrate.assembly import site_images
+        from graphcrate.assembly import site_images, site_parts
 
-        site_images.give(shared, report, images, ctx, plan)
+        site_images.give(shared, report, images, ctx)
+        site_parts.give(shared, plan, report, ctx)

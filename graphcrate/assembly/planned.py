@@ -1,7 +1,7 @@
 """From a resolution to the plan of its image, and what is said of it before anything is built."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,7 +102,7 @@ class Forecast:
         aside = summary.Aside(
             insist=summary.insistence(fallback, insisting),
             disk=room.line() if room else "",
-            compiling=extensions.time_lines(lock, ctx, self.shared),
+            compiling=extensions.time_lines(lock, ctx, self.shared, self._layered(plan, ctx)),
             notes=[*blocked, *additions.notes, *of_lock, *further],
             usual=[*compile_notes(lock, plan), *line_notes(lock, ctx)],
             verbose=ctx.verbose,
@@ -119,6 +119,14 @@ class Forecast:
         room = self._room(plan, lock, self._bytes_to_fetch(lock, ctx, plan), ctx)
         if room is not None:
             room.require(f"{plan.name}:{plan.tag}", ctx.cache)
+
+    def _layered(self, plan: Plan | None, ctx: Context) -> Collection[str]:
+        """Return the packages (sha256s) whose layers are here."""
+        if plan is None or self.images.engine is not with_engine.EMBEDDED:
+            return ()
+        from graphcrate.engines.embedded import records  # reads layers' records: not for an unchanged image
+
+        return records.layered(plan, ctx.cache)
 
     def _bytes_to_fetch(self, lock: Lock, ctx: Context, plan: Plan | None) -> int:
         """Bytes that the lock names and that are not here, beside what was compiled before and the plan's layers."""

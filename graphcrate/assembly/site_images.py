@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from graphcrate.assembly import site_parts
 from graphcrate.assembly.output import ImageFolders
 from graphcrate.checks.new_image import AUDIT
-from graphcrate.engines.embedded import records
 from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
@@ -29,9 +29,8 @@ from graphcrate.smoke import memory
 from ocilayout import spec
 from ocilayout.image import Documents
 
-#: Names of an entry's files: the image's own documents, what its tests said, records of its layers for a build on top
-#: of it, and blobs by their hash.
-REPORT, LOCK, PASS, RECORDS = "report.json", "lock.json", "pass-", "records.msgpack"
+#: Names of an entry's files: the image's own documents, what its tests said, and blobs by their hash.
+REPORT, LOCK, PASS = "report.json", "lock.json", "pass-"
 _GROWTH = 4  #: from bytes that are fetched to those on the disk, with all that is unpacked for the tests
 _MOST_DOCUMENT = 64 << 20  #: bytes
 
@@ -61,9 +60,6 @@ def take(shared: SiteCache, key: str, plan: Plan, images: ImageFolders, ctx: Con
             why: object
             try:
                 there = _read(folder, known, key, plan, {**blobs, **targets})
-                if there is not None and (path := folder / RECORDS).is_file():
-                    digests = {layer.digest for layer in there.report.layers}
-                    records.keep(path.read_bytes(), digests, plan, cache)
             except (LayoutError, *UNREADABLE) as error:
                 there, why = None, error
             else:
@@ -72,6 +68,7 @@ def take(shared: SiteCache, key: str, plan: Plan, images: ImageFolders, ctx: Con
                 shared.parts.pop()
                 ctx.progress.note(f"{place.name}: {title} is not taken: {why}")
                 continue
+            site_parts.note_makers(plan, Making(maker=known.maker, made=known.made, seconds=known.seconds), ctx)
             for name in blobs.keys() & targets.keys():
                 cache.adopt(targets[name], blobs[name])
             return _written(there, folder, plan, images, shared, ctx)
@@ -150,12 +147,7 @@ def give(shared: SiteCache, report: BuildReport, images: ImageFolders, ctx: Cont
     sources |= {digest.removeprefix("sha256:"): layout.blob(digest) for digest in digests}
     title = f"{report.name}:{report.tag}"
     is_whole = len(sources) <= MOST_FILES and all(path.is_file() for path in sources.values())
-    with ctx.cache.folder() as folder:
-        if plan is not None:
-            (path := folder / RECORDS).write_bytes(records.packed(plan, ctx.cache))
-            sources |= {RECORDS: path} if path.stat().st_size < _MOST_DOCUMENT // 2 else {}
-        is_given = is_whole and shared.offer(IMAGE, report.build_key, sources, title, _making(report, title))
-    if is_given:
+    if is_whole and shared.offer(IMAGE, report.build_key, sources, title, _making(report, title)):
         ctx.progress.note(f"to the shared cache {shared.writes_to}: {title}")
 
 

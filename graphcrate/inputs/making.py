@@ -35,7 +35,9 @@ def keep(folder: Path, making: Making, cache: Cache) -> None:
     cache.keep(folder / _FILE, msgspec.json.encode(making))
 
 
-def read(folder: Path) -> Making:
-    """Return the record of what is in a folder; where it has none, it is of an older version, or from a place."""
+def read(folder: Path, otherwise: Making | None = None) -> Making:
+    """Return the record of what is in a folder; where it has none, `otherwise`, or that its maker is not known."""
+    if otherwise is not None:
+        return kept(folder / _FILE, Making) or otherwise
     unknown = Making(maker=f"unknown, given by {this_machine()}", made=settings.now_utc())
     return kept(folder / _FILE, Making) or unknown

@@ -1,24 +1,20 @@
-"""The records of an image's layers: with them a build goes on from layers that another machine has made.
+"""The layers of a plan that the cache has: found by their records before anything is fetched, another machine's too.
 
 A layer of wheels has a record of the blob and one for each of its wheels, of where that one's files go; a base has one.
-They are found by the plan alone, before anything is fetched.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.engines.embedded.layers import WheelsLayer, Workshop
-from graphcrate.host.disk.cache import Cache, kept, kept_bytes
+from graphcrate.host.disk.cache import Cache
 from graphcrate.inputs import bases
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.wheels.bytecode import InsidePython
-from graphcrate.inputs.wheels.install import Installation
-from graphcrate.model import codec
 from graphcrate.model.lock import DebianBase, Lock
-from graphcrate.model.plan import CompileStep, FilesStep, Plan, ToolkitStep, WheelsStep
-from graphcrate.model.report import LayerRecord
+from graphcrate.model.plan import CompileStep, Plan, WheelsStep
 
 
 def workshop(plan: Plan, cache: Cache) -> Workshop:
@@ -37,7 +33,7 @@ def workshop(plan: Plan, cache: Cache) -> Workshop:
 
 def layered(plan: Plan, cache: Cache) -> frozenset[str]:
     """Return the packages (sha256s of their files) whose layers the cache has: nothing of these is fetched or made."""
-    there = (layer for layer in _layers(plan, cache) if layer.exists)
+    there = (layer for layer in layers(plan, cache) if layer.exists)
     return frozenset(package.file.sha256 for layer in there for package in layer.step.packages)
 
 
@@ -50,45 +46,7 @@ def to_bring(plan: Plan, lock: Lock, cache: Cache) -> Lock:
     return msgspec.structs.replace(lock, packages=packages, base=base)
 
 
-def packed(plan: Plan, cache: Cache) -> bytes:
-    """Return the records of a plan's layers that the cache has, by their names below its root, for `keep`."""
-    paths = {**_records(plan, cache), **_installations(plan, cache)}
-    records = {name: data for name, path in paths.items() if (data := kept_bytes(path)) is not None}
-    return msgspec.msgpack.encode(records)
-
-
-def keep(data: bytes, digests: Collection[str], plan: Plan, cache: Cache) -> None:
-    """Put records into the cache, where it lacks them: those that the plan names, and of layers with these digests.
-
-    Raises what msgspec raises for what are no records.
-    """
-    records = codec.unpack(data, dict[str, bytes])
-    for name, path in _records(plan, cache).items():
-        if name in records and kept(path, LayerRecord) is None:
-            record = codec.decode(records[name], LayerRecord)
-            if record.digest in digests:
-                cache.keep(path, records[name])
-    for name, path in _installations(plan, cache).items():
-        if name in records and kept_bytes(path) is None:
-            codec.unpack(records[name], Installation)
-            cache.keep(path, records[name])
-
-
-def _layers(plan: Plan, cache: Cache) -> Iterator[WheelsLayer]:
+def layers(plan: Plan, cache: Cache) -> Iterator[WheelsLayer]:
+    """Yield the layers of wheels of a plan."""
     shop = workshop(plan, cache)
     return (WheelsLayer(step, shop) for step in plan.steps if isinstance(step, WheelsStep | CompileStep))
-
-
-def _records(plan: Plan, cache: Cache) -> dict[str, Path]:
-    """Map names of layers' records to their paths, the base's too."""
-    shop = workshop(plan, cache)
-    steps = [step for step in plan.steps if isinstance(step, WheelsStep | CompileStep | FilesStep | ToolkitStep)]
-    paths = [cache.path("layers", f"{shop.key(step)}.json") for step in steps]
-    if isinstance(plan.base.base, DebianBase):
-        paths.append(debian.record_path(plan.base.base, cache))
-    return {str(path.relative_to(cache.root)): path for path in paths}
-
-
-def _installations(plan: Plan, cache: Cache) -> dict[str, Path]:
-    paths = [path for layer in _layers(plan, cache) for path in layer.installation_paths()]
-    return {str(path.relative_to(cache.root)): path for path in paths}

@@ -139,6 +139,8 @@ def shelves(step: CompileStep, cache: Cache, apart: Path | None = None) -> dict[
     `apart`: a folder for them that is not the cache's.
     """
     keys = {package.file.sha256: key(package, step, cache) for package in step.packages}
+    if apart:
+        (apart / "unfinished").mkdir(parents=True, exist_ok=True)
     place: Callable[[str, str], Path] = apart.joinpath if apart else cache.path
     return {sha256: Shelf(place("compiled", name), place("unfinished", name)) for sha256, name in keys.items()}
 

@@ -28,6 +28,8 @@ UNTRUSTED = "no key that you trust has signed it"
 #: for anything but what would be made here.
 COMPILED = "compiled"  #: a wheel that was compiled (`inputs.extensions.key`)
 IMAGE = "image"  #: an image, with what its tests said (`planning.build_key`)
+BASE = "base"  #: a layer with a Debian base, and its record (`bases.debian.key`)
+LAYER = "layer"  #: a layer of wheels, and its records (`embedded.layers.Workshop.key`)
 
 
 class SharedFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -161,6 +161,16 @@ def test_wheelhouse_key_depends_on_the_toolkit():
     assert key(toolkit=later) == key()
 
 
+def test_what_is_made_again_has_folders_of_its_own_though_the_cache_has_it(cache, tmp_path):
+    made = step()
+    (usual,) = extensions.shelves(made, cache).values()
+    (usual.wheel / "x.whl").parent.mkdir(parents=True)
+    (usual.wheel / "x.whl").touch()
+    (apart,) = job_of(made, cache, apart=tmp_path / "apart").shelves.values()
+    assert (apart.made, apart.wheel.name) == (None, usual.wheel.name)
+    apart.objects.mkdir()
+
+
 def test_waiting_for_another_compile_is_noted(cache, monkeypatch, capsys):
     made = step()
     other = filelock.FileLock(cache.root / "locks" / "wheelhouse.lock")

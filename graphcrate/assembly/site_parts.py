@@ -1,0 +1,125 @@
+"""Parts of images that a site has, for images that it lacks: bases and layers of wheels, each kind a row.
+
+An entry has the blob under its hash, and the records by which a build finds it: with these nothing that the layer is
+made of is fetched. Other images have the same blobs, so an entry more takes hardly a byte.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from graphcrate.compat.facts import suites
+from graphcrate.engines.embedded import records
+from graphcrate.host import trace
+from graphcrate.host.context import Context
+from graphcrate.host.disk.cache import Cache, kept, kept_bytes
+from graphcrate.inputs import making
+from graphcrate.inputs.bases import debian
+from graphcrate.inputs.making import Making
+from graphcrate.inputs.shared.entry import BASE, LAYER, MOST_FILES, CacheEntry
+from graphcrate.inputs.shared.site_cache import SiteCache
+from graphcrate.model.lock import DebianBase
+from graphcrate.model.plan import Plan
+from graphcrate.model.report import BuildReport, LayerRecord
+
+_RECORD = "layer.json"  #: name of a layer's own record in an entry; others have the names of their files
+
+
+class Part(NamedTuple):
+    """A layer of an image with its records (name in an entry → path in the cache)."""
+
+    kind: str
+    key: str
+    title: str
+    records: Mapping[str, Path]
+
+    def layer(self, cache: Cache) -> LayerRecord | None:
+        """Return its record where all of it is in the cache, and else None."""
+        record = kept(self.records[_RECORD], LayerRecord)
+        if record is None or any(kept_bytes(path) is None for path in self.records.values()):
+            return None
+        blob = cache.blob(record.digest)
+        return record if blob.is_file() and blob.stat().st_size == record.size else None
+
+    def makers(self, cache: Cache) -> Path:
+        """Return the folder of the record of who made it."""
+        return cache.path("makers", self.kind, self.key)
+
+
+def _base(plan: Plan, cache: Cache) -> Iterator[Part]:
+    base = plan.base.base
+    if isinstance(base, DebianBase):
+        key, title = debian.key(base), suites.titled(base.suite)
+        yield Part(BASE, key, title, {_RECORD: debian.record_path(base, cache)})
+
+
+def _layers(plan: Plan, cache: Cache) -> Iterator[Part]:
+    for layer in records.layers(plan, cache):
+        paths = {path.name: path for path in layer.installation_paths()}
+        paths[_RECORD] = cache.path("layers", f"{layer.key}.json")
+        yield Part(LAYER, layer.key, layer.step.title, paths)
+
+
+KINDS: tuple[Callable[[Plan, Cache], Iterator[Part]], ...] = (_base, _layers)
+
+
+def parts(plan: Plan, cache: Cache) -> list[Part]:
+    """List the parts of a plan that an entry can hold."""
+    return [part for kind in KINDS for part in kind(plan, cache) if len(part.records) < MOST_FILES]
+
+
+@trace.span("look for layers in a shared cache")
+def take(shared: SiteCache, plan: Plan, ctx: Context) -> None:
+    """Bring the parts of a plan that are not here and that a shared cache has."""
+    absent = [part for part in parts(plan, ctx.cache) if part.layer(ctx.cache) is None]
+    taken = [part.title for part in absent if _take(shared, part, ctx)]
+    if taken:
+        ctx.progress.note(f"from a shared cache, signed by a key that you trust: layers {', '.join(taken)}")
+
+
+def _take(shared: SiteCache, part: Part, ctx: Context) -> bool:
+    cache = ctx.cache
+
+    def objection(known: CacheEntry) -> str:
+        names = {file.name for file in known.files}
+        blobs = [file for file in known.files if file.name == file.sha256]
+        return "" if len(blobs) == 1 and names == {*part.records, blobs[0].name} else "it is another layer"
+
+    for place, known in shared.entries(part.kind, part.key, part.title, objection):
+        (blob,) = (file for file in known.files if file.name == file.sha256)
+        is_here = blob.is_at(cache.blob(blob.name))
+        with cache.folder() as folder:
+            names = [file.name for file in known.files if file is not blob or not is_here]
+            if not shared.bring(place, known, {name: folder / name for name in names}, part.title, known.size):
+                continue
+            record = kept(folder / _RECORD, LayerRecord)
+            if record is None or record.digest != f"sha256:{blob.sha256}" or record.size != blob.size:
+                shared.parts.pop()
+                ctx.progress.note(f"{place.name}: {part.title} is not taken: its record is of another layer")
+                continue
+            for name in names:
+                cache.adopt(folder / name, cache.blob(name) if name == blob.name else part.records[name])
+        making.keep(part.makers(cache), Making(maker=known.maker, made=known.made, seconds=known.seconds), cache)
+        return True
+    return False
+
+
+def give(shared: SiteCache, plan: Plan, report: BuildReport, ctx: Context) -> None:
+    """Put the parts of an image into the shared cache that is written to, where it lacks them.
+
+    Making one took its share of the image's time.
+    """
+    for part in parts(plan, ctx.cache) if shared.writes_to else ():
+        record = part.layer(ctx.cache)
+        if record is not None:
+            share = report.seconds * record.size / max(1, report.bytes)
+            of = making.read(part.makers(ctx.cache), otherwise=making.here(round(share, 1)))
+            sources = {record.digest.removeprefix("sha256:"): ctx.cache.blob(record.digest), **part.records}
+            shared.offer(part.kind, part.key, sources, part.title, of)
+
+
+def note_makers(plan: Plan, maker: Making, ctx: Context) -> None:
+    """Note who made the parts of an image that came whole, where that is not known."""
+    for part in parts(plan, ctx.cache):
+        if part.layer(ctx.cache) is None:
+            making.keep(part.makers(ctx.cache), maker, ctx.cache)
