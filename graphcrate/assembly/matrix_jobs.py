@@ -37,8 +37,8 @@ class MatrixJob(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...]
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that may run side by side, as `strategy.matrix` of a workflow of GitHub has them."""
+class JobStage(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that may run side by side, as the matrix of a workflow of GitHub has them."""
 
     include: tuple[MatrixJob, ...]
 
@@ -46,8 +46,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 class Stages(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs of a matrix. `then`: those that wait for one of `first`, which compiles the same."""
 
-    first: Stage
-    then: Stage
+    first: JobStage
+    then: JobStage
 
 
 def stages(rows: Sequence[MatrixRow], ctx: Context) -> Stages:
@@ -59,8 +59,8 @@ def stages(rows: Sequence[MatrixRow], ctx: Context) -> Stages:
             owners.setdefault(key, name)
     jobs = [_job(row, keys[queued.name_of(row)], owners) for row in rows]
     return Stages(
-        first=Stage(include=tuple(job for job in jobs if not job.needs)),
-        then=Stage(include=tuple(job for job in jobs if job.needs)),
+        first=JobStage(include=tuple(job for job in jobs if not job.needs)),
+        then=JobStage(include=tuple(job for job in jobs if job.needs)),
     )
 
 
@@ -90,7 +90,7 @@ def write(path: Path, rows: Sequence[MatrixRow], words: Sequence[str], ctx: Cont
     """
     if path.suffix not in FORMS:
         raise UsageError(
-            f"{path} is no file for jobs: its name says in which form",
+            f"{path} does not end in .json or .yaml",
             next_step="--print jobs.json    (a matrix of two stages for GitHub) or --print jobs.yaml    (Kubernetes)",
         )
     if path.suffix == ".json":

@@ -25,7 +25,7 @@ from graphcrate.model.report import BuildReport, LayerRecord
 _RECORD = "layer.json"  #: name of a layer's own record in an entry; others have the names of their files
 
 
-class Part(NamedTuple):
+class ImagePart(NamedTuple):
     """A layer of an image with its records (name in an entry → path in the cache)."""
 
     kind: str
@@ -46,24 +46,24 @@ class Part(NamedTuple):
         return cache.path("makers", self.kind, self.key)
 
 
-def _base(plan: Plan, cache: Cache) -> Iterator[Part]:
+def _base(plan: Plan, cache: Cache) -> Iterator[ImagePart]:
     base = plan.base.base
     if isinstance(base, DebianBase):
         key, title = debian.key(base), suites.titled(base.suite)
-        yield Part(BASE, key, title, {_RECORD: debian.record_path(base, cache)})
+        yield ImagePart(BASE, key, title, {_RECORD: debian.record_path(base, cache)})
 
 
-def _layers(plan: Plan, cache: Cache) -> Iterator[Part]:
+def _layers(plan: Plan, cache: Cache) -> Iterator[ImagePart]:
     for layer in records.layers(plan, cache):
         paths = {path.name: path for path in layer.installation_paths()}
         paths[_RECORD] = cache.path("layers", f"{layer.key}.json")
-        yield Part(LAYER, layer.key, layer.step.title, paths)
+        yield ImagePart(LAYER, layer.key, layer.step.title, paths)
 
 
-KINDS: tuple[Callable[[Plan, Cache], Iterator[Part]], ...] = (_base, _layers)
+KINDS: tuple[Callable[[Plan, Cache], Iterator[ImagePart]], ...] = (_base, _layers)
 
 
-def parts(plan: Plan, cache: Cache) -> list[Part]:
+def parts(plan: Plan, cache: Cache) -> list[ImagePart]:
     """List the parts of a plan that an entry can hold."""
     return [part for kind in KINDS for part in kind(plan, cache) if len(part.records) < MOST_FILES]
 
@@ -77,7 +77,7 @@ def take(shared: SiteCache, plan: Plan, ctx: Context) -> None:
         ctx.progress.note(f"from a shared cache, signed by a key that you trust: layers {', '.join(taken)}")
 
 
-def _take(shared: SiteCache, part: Part, ctx: Context) -> bool:
+def _take(shared: SiteCache, part: ImagePart, ctx: Context) -> bool:
     cache = ctx.cache
 
     def objection(known: CacheEntry) -> str:

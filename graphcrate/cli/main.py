@@ -49,6 +49,14 @@ BuildEnv = Annotated[
         help="A variable to compile sources with, which is in the lock; again for more.", metavar="NAME=VALUE"
     ),
 ]
+PrintJobs = Annotated[
+    Path | None,
+    typer.Option(
+        "--print",
+        help="Build nothing, and write the images as jobs: to a .json for GitHub, in two stages, of which the first "
+        "compiles what others take; to a .yaml an indexed Job of Kubernetes.",
+    ),
+]
 With = Annotated[
     list[str] | None,
     typer.Option("--with", help="Packages to add: names, ./folder, ./file.whl, git+https://…@COMMIT; again for more."),
@@ -240,14 +248,7 @@ def matrix(
         Path | None, typer.Option(help="A folder that other machines see, which take images from it too.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="With --on: jobs that share the images; else at most 8.")] = 0,
-    print_: Annotated[
-        Path | None,
-        typer.Option(
-            "--print",
-            help="Build nothing, and write the images as jobs: to a .json for GitHub, in two stages, of which the "
-            "first compiles what others take; to a .yaml an indexed Job of Kubernetes.",
-        ),
-    ] = None,
+    print_: PrintJobs = None,
     shared: options.SharedCache = None,
     cache_trust: options.CacheTrust = None,
     cache_key: options.CacheKey = None,

@@ -88,7 +88,7 @@ def test_job_for_kubernetes_has_pods_that_take_images_from_a_queue(world, tmp_pa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--print", "jobs.txt"), "is no file for jobs"),
+        (("--print", "jobs.txt"), "does not end in .json or .yaml"),
         (("--print", "jobs.json", "--queue", "q"), "--print builds nothing"),
         (("--print", "jobs.json", "--on", "slurm"), "--print builds nothing"),
     ],

@@ -157,7 +157,7 @@ def test_strangers_layers_are_not_taken(site):
 
 
 def test_record_of_another_blob_is_not_taken(site):
-    """A key's holder may sign what it wants, and a blob under a record's name is not looked at again."""
+    """A key's holder may sign anything, and a blob under a record's name is not looked at again."""
     first, second = site.entries("layer")
     known, other = site.seal(first), site.seal(second)
     strange = {file.name: file for file in other.files}["layer.json"]
