@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 import shlex
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -96,7 +97,7 @@ def test_jobs_are_bounded_and_may_little(path):
             assert all(re.fullmatch(r"\.ci/propose \S+", script.strip()) for script in ran)
         elif extra:  # only where nobody else's code runs
             assert set(workflow.value["on"]) <= {"push", "workflow_dispatch", "schedule"}
-            assert extra <= {("packages", "write"), ("pages", "write"), ("id-token", "write")}
+            assert {name for name, _ in extra} <= {"packages", "pages", "id-token", "attestations"}
         assert job["timeout-minutes"] <= 180
         if "self-hosted" in job["runs-on"]:
             triggers = set(workflow.value["on"])
@@ -114,6 +115,21 @@ def test_the_shell_of_steps_is_clean_and_what_it_names_exists(path):
         assert "${{" not in script
         assert shellcheck(script) == ""
         assert {name for name in variables(script) if not GIVEN.fullmatch(name)} <= given, script
+
+
+def test_publish_says_names_and_digests_for_githubs_attestation(tmp_path):
+    programs = {"make": "echo torch:1", "build.py": 'echo "$4/torch:1@sha256:$(echo "$4" | cksum | cut -d " " -f 1)"'}
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    given = {"PATH": f"{tmp_path}:/usr/bin:/bin", "STACK": "torch", "CUDA": "cpu", "GITHUB_OUTPUT": "said"}
+    subprocess.run(["sh", ROOT / ".ci/publish", "ghcr.io/Team"], cwd=tmp_path, env=given, check=True)
+    said = dict(line.split("=") for line in (tmp_path / "said").read_text().splitlines())
+    assert (said["image"], said["sif"]) == ("ghcr.io/team/torch", "ghcr.io/team/sif/torch")
+    assert len({said["image-digest"], said["sif-digest"]}) == 2
+    steps = Workflow((ROOT / ".github/workflows/publish.yml").read_text()).jobs["image"]["steps"]
+    taken = re.findall(r"steps\.publish\.outputs\.([\w-]+)", json.dumps(steps))
+    assert sorted(taken) == sorted(said)
 
 
 def variables(script):
