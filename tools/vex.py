@@ -59,7 +59,7 @@ class _Result(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What a scanner wrote: `matches` and `descriptor` are grype's, `Results` and `CreatedAt` trivy's."""
+    """Findings of a scanner; the first two are of grype, the others of trivy."""
 
     matches: tuple[_Match, ...] | None = None
     descriptor: _Descriptor = _Descriptor()

@@ -132,6 +132,15 @@ def test_publish_says_names_and_digests_for_githubs_attestation(tmp_path):
     assert sorted(taken) == sorted(said)
 
 
+def test_security_fixes_are_proposed_weekly_as_the_stated_deadline_needs():
+    (stated,) = re.findall(r"within (\d+) days of a fix", (ROOT / "docs/vulnerabilities.md").read_text())
+    workflow = Workflow((ROOT / ".github/workflows/update.yml").read_text())
+    (schedule,) = workflow.value["on"]["schedule"]
+    assert re.fullmatch(r"\d+ \d+ \* \* 2", schedule["cron"]), "each Tuesday"
+    assert any("SECURITY=yes" in script for script, _ in workflow.scripts())
+    assert int(stated) >= 7 + 7, "a week to the next, a week to merge it"
+
+
 def variables(script):
     """Names of the variables that a script reads and does not set."""
     own = {*re.findall(r"(?:^|[\s;])(\w+)=", script), *re.findall(r"\bfor (\w+) in ", script)}

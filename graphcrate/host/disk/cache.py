@@ -28,6 +28,7 @@ from graphcrate.model.command import IMAGE_AGAIN, command
 from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError, IntegrityError, UsageError
 from graphcrate.model.values import is_file_name
 from graphcrate.model.words import bytes_of
+from nsbox import namespaces
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: of runs that are at work; all other folders keep what may be made again
@@ -371,6 +372,14 @@ def require_room(
             f"{purpose} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free under {folder}",
             next_step=next_step,
         )
+
+
+def file_system(folder: Path) -> str:
+    """Return the kind of file system on which a folder is, or will be: "lustre"; empty where the kernel tells none."""
+    with contextlib.suppress(OSError):
+        points, whole = namespaces.mount_points(), folder.absolute().resolve()
+        return next((points[str(path)] for path in (whole, *whole.parents) if str(path) in points), "")
+    return ""
 
 
 @contextlib.contextmanager

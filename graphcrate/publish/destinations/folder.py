@@ -26,11 +26,11 @@ from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk import os_errors
 from graphcrate.host.disk.atomic import check_link, check_writable, claim
-from graphcrate.host.disk.cache import require_room
+from graphcrate.host.disk.cache import file_system, require_room
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox.attach import ask_password
-from graphcrate.model.command import CHECKOUT_PROGRAM, command
+from graphcrate.model.command import CHECKOUT_PROGRAM, command, for_shell
 from graphcrate.model.errors import UsageError
 from graphcrate.model.report import BuildReport
 from graphcrate.publish import attestations
@@ -43,6 +43,8 @@ ABANDONED = 86_400.0  #: seconds after which a temporary file is not written to 
 _PART = re.compile(r"\..+\.[0-9a-f]{16}\.part", re.ASCII)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _CHUNK = 4 << 20
+#: small files stay whole, large ones lie on all servers. Source: CSCS' documentation for folders of images
+_STRIPES = "lfs setstripe -E 4M -c 1 -E 64M -c 4 -E -1 -c -1 -S 4M"
 
 
 def publish(
@@ -247,7 +249,7 @@ class SharedFolder(Destination):
         if "bundle" in request.forms:
             bundle.require_program(ctx)
         key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
-        self._note_new(ctx)
+        self._note_place(ctx)
         base = self._with_base(request, ctx) if request.over else None
         report, written, lines = image.report, [], {}
         for form, target in self._targets(report, request):
@@ -302,7 +304,7 @@ class SharedFolder(Destination):
                     is_made=source is not None,
                 )
             )
-        self._note_new(ctx)
+        self._note_place(ctx)
         require_room(self.path, sum(row.bytes - row.bytes_there for row in deliveries), self.path)
         documents = attestations.files(image, ctx)
         size = sum(map(len, documents.values()))
@@ -332,9 +334,14 @@ class SharedFolder(Destination):
             return own, ()
         return own, self._bases.plan(below, dataclasses.replace(request, forms=(), over=None), ctx)
 
-    def _note_new(self, ctx: Context) -> None:
+    def _note_place(self, ctx: Context) -> None:
         if not self.path.exists():
             ctx.progress.note(f"{self.path} is a new folder")
+        if file_system(self.path) == "lustre" and self.path.name != origin.BASES_FOLDER:
+            ctx.progress.note(
+                f"{self.path} is on Lustre: unless its stripes are set, images lie on one server, and all nodes read "
+                f"there; {_STRIPES} {for_shell(str(self.path))} spreads new ones"
+            )
 
     def _targets(self, report: BuildReport, request: PublishRequest) -> Iterator[tuple[FileForm, Path]]:
         for form in request.forms or FILE_FORMS[:1]:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.host import process
+from graphcrate.host.disk import cache
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import DiskFullError, HostError, NetworkError, UsageError
 from graphcrate.oci import reference
@@ -246,6 +247,24 @@ def test_shared_folder_obeys_umask_and_notes_private_files(put, folder, progress
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir() if not path.is_symlink()}
     assert modes == {"pyg-1.sif": sif, "pyg-1.sqsh": sqsh, "pyg-1.sif.sha256": sqsh, "pyg-1.sqsh.sha256": sqsh}
     assert [("chmod g+r" in note) for note in progress.lines] == [True] * notes
+
+
+@pytest.mark.parametrize(
+    ("points", "is_named"),
+    [
+        ({"/": "ext4", "{shared}": "lustre"}, True),
+        ({"/": "lustre"}, True),
+        ({"/": "lustre", "{shared}": "nfs4"}, False),
+        ({"/": "ext4", "{shared}/imag": "lustre"}, False),
+        ({}, False),
+    ],
+)
+def test_folder_on_lustre_is_named_with_the_stripes_for_it(tmp_path, ctx, progress, monkeypatch, points, is_named):
+    seen = {point.format(shared=tmp_path): kind for point, kind in points.items()}
+    monkeypatch.setattr(cache.namespaces, "mount_points", lambda: seen)
+    (tmp_path / "images").mkdir()
+    SharedFolder(path=tmp_path / "images" / "our own")._note_place(ctx)
+    assert [f"-S 4M '{tmp_path}/images/our own' spreads" in line for line in progress.lines[1:]] == [True] * is_named
 
 
 @pytest.mark.parametrize("other", [TWO, TWO + b"2"])
