@@ -8,7 +8,7 @@ import typer
 
 from graphcrate.cli import node, options
 from graphcrate.cli.options import here
-from graphcrate.model.command import INSTALLED, command
+from graphcrate.model.command import INSTALLED, command, setting
 from graphcrate.model.errors import HostError, UsageError
 
 Listen = Annotated[str, typer.Option(help="Where to listen: of this machine alone, or unix:PATH.", metavar="HOST:PORT")]
@@ -36,6 +36,7 @@ def serve(
     new_token: NewToken = "",
     trust_proxy: TrustProxy = "",
     user_header: UserHeader = "X-Remote-User",
+    to: Annotated[str, typer.Option(help="A registry for SIFs, too: oras://registry.example/team.")] = "",
     output: options.Output = options.DIST,
 ) -> None:
     """Open a page that says which image runs on a machine, plans and builds it. Prints its address."""
@@ -54,7 +55,8 @@ def serve(
         ) from error
     entrance = server.Entrance(listen=listen, hosts=host or (), users=users, proxy=trust_proxy, header=user_header)
     job = node.array_of(context)
-    server.serve(entrance, output, here(quiet=True), _say, _log, job[1] if job else None)
+    elsewhere = server.OtherMachines(job[1] if job else None, _registry(to))
+    server.serve(entrance, output, here(quiet=True), _say, _log, elsewhere)
 
 
 def _give(name: str, path: Path | None) -> None:
@@ -65,6 +67,17 @@ def _give(name: str, path: Path | None) -> None:
             "--new-token needs the file of users", next_step=command("serve", users="users.toml", new_token=name)
         )
     _say(new_token(path, name))
+
+
+def _registry(to: str) -> str:
+    """Return the registry of `--to`. Raises UsageError for one that takes no SIF."""
+    from graphcrate.publish.destinations.parse import oras_location
+
+    if to and oras_location(to) is None:
+        raise UsageError(
+            f"{to} is not a registry for SIFs", next_step=setting(to="oras://registry.example/team").both()
+        )
+    return to
 
 
 def _say(address: str) -> None:

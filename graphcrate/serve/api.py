@@ -15,7 +15,7 @@ from graphcrate.host import settings
 from graphcrate.model.lock import encode
 from graphcrate.serve import images, questions
 from graphcrate.serve.openapi import JSON
-from graphcrate.serve.site import Site, fields_of, form_of, image_of, job_of, site_of, user_of
+from graphcrate.serve.site import Site, fields_of, image_of, job_of, site_of, user_of
 
 _STREAMS = 100  #: of progress at once
 _LOOK_SECONDS = 0.3
@@ -102,7 +102,7 @@ async def _events(site: Site, name: str, at: int) -> AsyncIterator[str]:
 async def list_builds(request: Request) -> Response:
     """One's own builds and files of images, the newest first, without their logs and results."""
     site = site_of(request)
-    own = [job for job in site.queue.all("build", "file") if job.is_of(user_of(request))]
+    own = [job for job in site.queue.all("build", "file", "send") if job.is_of(user_of(request))]
     return as_json([site.answer(job, brief=True) for job in own])
 
 
@@ -116,12 +116,12 @@ async def image(request: Request) -> Response:
     """An image: its report, its files to download, and the commands that start it."""
     site, shown = site_of(request), image_of(request)
     proof = await asyncio.to_thread(proof_of, shown.report, site.ctx)
-    tabs = shown.tabs(str(request.base_url).rstrip("/"))
+    tabs = shown.tabs(str(request.base_url).rstrip("/"), site.pull(shown))
     return as_json(shown.answer(tabs, proof.dated if proof else ""))
 
 
 async def make_file(request: Request) -> Response:
-    """Queue a file of an image: sif, sqsh, docker, as `convert` makes it."""
+    """Queue a file of an image: sif, sqsh, docker, as `convert` makes it; oras: its SIF into the site's registry."""
     site = site_of(request)
-    made = site.work.file(image_of(request), form_of(request), user_of(request), settings.now())
-    return as_json(site.answer(site.put(made)), 202)
+    made = site.file_job(image_of(request), request.path_params["form"], user_of(request))
+    return as_json(site.answer(made), 202)

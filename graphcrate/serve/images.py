@@ -83,13 +83,15 @@ class ShownImage(NamedTuple):
         commands = {tab.id: tab.text for tab in tabs}
         return ImageAnswer(report=self.report, proof=proof, files=tuple(self.files()), commands=commands)
 
-    def tabs(self, site: str) -> list[RunTab]:
-        """Return how each runtime starts it, with its files from a site."""
+    def tabs(self, site: str, pull: str = "") -> list[RunTab]:
+        """Return how each runtime starts it, with its files from a site; `pull`: the line for its SIF in a registry."""
         typed = f"{self.report.name}:{self.report.tag}"
         fetch = "curl --remote-name --continue-at -"
         there: dict[str, FetchedFile] = {
             file.form: FetchedFile(file.name, f"{fetch} {site}{file.address}") for file in self.files()
         }
+        if pull:
+            there["sif"] = FetchedFile(f"{self.report.name}.sif", pull)
         return run_tabs(typed, typed, has_gpus=self.report.cuda != "cpu", brought=there)
 
 

@@ -18,7 +18,7 @@ from graphcrate.serve import images, questions
 from graphcrate.serve.guard import APART
 from graphcrate.serve.questions import FORMS, Question
 from graphcrate.serve.queue import SiteJob
-from graphcrate.serve.site import PACKAGE, Site, fields_of, form_of, image_of, job_of, site_of, user_of
+from graphcrate.serve.site import ORAS, PACKAGE, Site, fields_of, image_of, job_of, site_of, user_of
 
 _SHOWN = 50  #: jobs on a page
 _ACTION = "do"  #: the field of a form that says which of its buttons was pressed
@@ -96,9 +96,9 @@ async def change_job(request: Request) -> Response:
         site.queue.cancel(job, user_of(request))
     elif job.kind in ("plan", "build"):
         job = site.ask("build", job.question, await site.asked(job.question), user_of(request))
-    elif job.kind == "file" and (image := images.shown(site.dist, *job.image.split("/"))):
-        form = next(form for form in FORMS if f"--to={form}" in job.commands[0])
-        job = site.put(site.work.file(image, form, user_of(request), settings.now()))
+    elif job.image and (image := images.shown(site.dist, *job.image.split("/"))):
+        form = next((form for form in FORMS if f"--to={form}" in job.commands[0]), ORAS)
+        job = site.file_job(image, form, user_of(request))
     return _to_job(job, language)
 
 
@@ -106,7 +106,7 @@ async def list_images(request: Request) -> Response:
     """The page of all images, and of one's own builds."""
     site = site_of(request)
     listed = await asyncio.to_thread(lambda: list(images.every(site.dist)))
-    jobs = [job for job in site.queue.all("build", "file") if job.is_of(user_of(request))]
+    jobs = [job for job in site.queue.all("build", "file", "send") if job.is_of(user_of(request))]
     return site.page("images.html", _language(request), user_of(request), images=listed, jobs=jobs[:_SHOWN])
 
 
@@ -116,18 +116,19 @@ async def show_image(request: Request) -> Response:
     proof = await asyncio.to_thread(proof_of, image.report, site.ctx)
     files = image.files()
     missing = [form for form in FORMS if form not in {file.form for file in files}] if image.has_layout else []
-    values = {"image": image, "files": files, "missing": missing, "proof": proof}
+    pull = site.pull(image)
+    values: dict[str, Any] = {"image": image, "files": files, "missing": missing, "proof": proof}
+    values["oras"] = ORAS if site.work.registry and image.has_layout and not pull else ""
     titles = {form: RUNTIMES[name].title for form, name in FORMS.items()}
-    tabs = image.tabs(str(request.base_url).rstrip("/"))
+    tabs = image.tabs(str(request.base_url).rstrip("/"), pull)
     return site.page("image.html", _language(request), user_of(request), **values, tabs=tabs, titles=titles)
 
 
 async def make_file(request: Request) -> Response:
     """Queue a file of an image."""
-    site = site_of(request)
     await fields_of(request)
-    made = site.work.file(image_of(request), form_of(request), user_of(request), settings.now())
-    return _to_job(site.put(made), _language(request))
+    job = site_of(request).file_job(image_of(request), request.path_params["form"], user_of(request))
+    return _to_job(job, _language(request))
 
 
 async def download(request: Request) -> Response:

@@ -28,12 +28,12 @@ from graphcrate.model.lock import encode
 from graphcrate.serve.questions import Question
 from graphcrate.serve.users import LimitError
 
-#: of a job: read a dropped file; plan; build; make a file of an image that is there
-Kind = Literal["read", "plan", "build", "file"]
+#: of a job: read a dropped file; plan; build; make a file of an image that is there; put its SIF into a registry
+Kind = Literal["read", "plan", "build", "file", "send"]
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
 #: of each kind at once; a build has the machine to itself
-AT_ONCE: Mapping[Kind, int] = {"read": 2, "plan": 2, "build": 1, "file": 1}
+AT_ONCE: Mapping[Kind, int] = {"read": 2, "plan": 2, "build": 1, "file": 1, "send": 1}
 PLAN_SECONDS = 600.0  #: after which a plan is made again: indexes and mirrors change
 ATTEMPTS = 3  #: of a job whose child process was killed
 MOST_WAITING = 1000  #: jobs that wait or run

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import uvicorn
@@ -41,26 +42,36 @@ class Entrance(msgspec.Struct, frozen=True, kw_only=True):
     header: str = "X-Remote-User"
 
 
+class OtherMachines(NamedTuple):
+    """Other machines of a site. `resources`: of jobs of Slurm that build; None: this machine does."""
+
+    resources: Resources | None = None
+    registry: str = ""  #: `oras://…`, for SIFs
+
+
+HERE = OtherMachines()
+
+
 def serve(
     entrance: Entrance,
     dist: Path,
     ctx: Context,
     say: Callable[[str], None],
     log: Callable[[str], None],
-    resources: Resources | None = None,
+    elsewhere: OtherMachines = HERE,
 ) -> None:
     """Serve until it is interrupted; `say` gets the address once it listens, `log` lines as `guard` has them.
 
-    `resources`: of jobs of Slurm that build; None: this machine does. Raises UsageError, RecipeError, HostError.
+    Raises UsageError, RecipeError, HostError.
     """
     proxy, users = proxy_of(entrance), Users(entrance.users)
     dist = dist.absolute()
-    at_once = AT_ONCE
+    at_once, resources = AT_ONCE, elsewhere.resources
     if resources:
         slurm.connect(ctx, dist, [resources.partition] if resources.partition else [])
         at_once = {**AT_ONCE, "build": _NODES, "file": _NODES}
     queue = JobQueue(dist / FOLDER, functools.partial(_start, ctx=ctx), process.adopt, at_once)
-    work = SiteWork(program=program(ctx), dist=dist, on=_on(resources))
+    work = SiteWork(program=program(ctx), dist=dist, on=_on(resources), registry=elsewhere.registry)
     path = file_of(entrance.listen)
     with contextlib.closing(net.listening_file(path) if path else net.listening(*address(entrance.listen))) as listener:
         own, shown = ((), entrance.listen) if path else _local(*listener.getsockname()[:2])

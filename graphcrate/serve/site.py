@@ -23,7 +23,7 @@ from graphcrate.model.words import visible
 from graphcrate.pages.html import page_words, render_page
 from graphcrate.serve import images, states
 from graphcrate.serve.answers import SiteVerdict, judge
-from graphcrate.serve.questions import FORMS, FileForm, Question
+from graphcrate.serve.questions import FORMS, Question
 from graphcrate.serve.queue import JobQueue, SiteJob
 from graphcrate.serve.reading import Reading, reading
 from graphcrate.serve.states import JobAnswer, JobOutput
@@ -31,6 +31,7 @@ from graphcrate.serve.users import Users
 from graphcrate.serve.work import SiteWork
 
 PACKAGE = "graphcrate.serve"
+ORAS = "oras"  #: in place of a form of file
 _FIELDS = 30  #: of a form at most
 
 
@@ -86,6 +87,20 @@ class Site:
         """Queue a job, within the limits of its user."""
         return self.queue.ask(job, self.users.allowed(job.user).queue)
 
+    def file_job(self, image: images.ShownImage, form: str, user: str) -> SiteJob:
+        """Queue a file of an image, or `oras`: its SIF into the registry."""
+        now, known = settings.now(), next((known for known in FORMS if known == form), None)
+        if known:
+            return self.put(self.work.file(image, known, user, now))
+        if form == ORAS and self.work.registry:
+            return self.put(self.work.send(image, user, now))
+        raise HTTPException(404, "there is no such form")
+
+    def pull(self, image: images.ShownImage) -> str:
+        """Return the line that fetches the SIF of an image from the registry; empty where it is not there."""
+        job = self.queue.get(self.work.send(image, "", 0).id) if self.work.registry else None
+        return states.pull_line(self.queue.result(job)) if job and job.state == "done" else ""
+
     def output(self, job: SiteJob) -> JobOutput:
         """Return what a job says."""
         whole = self.shown(self.queue.log(job)[0].decode("utf-8", "replace"))
@@ -115,7 +130,8 @@ class Site:
     def shown(self, text: object) -> str:
         """Return a text with commands as users type them elsewhere, and without control characters."""
         written = str(text).replace(str(self.ctx.root / "build.py"), CHECKOUT_PROGRAM)
-        return visible(written.replace(f" --output {self.dist}", "").replace(" --walled", ""))
+        written = written.replace(f" --output {self.dist}", "").replace(f"{self.dist}/", "dist/")
+        return visible(written.replace(" --walled", ""))
 
 
 def _static(name: str) -> str:
@@ -147,14 +163,6 @@ def image_of(request: Request) -> images.ShownImage:
     if image is None:
         raise HTTPException(404, "there is no such image")
     return image
-
-
-def form_of(request: Request) -> FileForm:
-    """Return the form of file of an address."""
-    form = next((form for form in FORMS if form == request.path_params["form"]), None)
-    if form is None:
-        raise HTTPException(404, "there is no such form")
-    return form
 
 
 async def fields_of(request: Request) -> dict[str, str]:

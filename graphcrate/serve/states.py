@@ -57,6 +57,10 @@ class JobOutput(NamedTuple):
     image: str
 
 
+class _Sent(msgspec.Struct, frozen=True):
+    lines: dict[str, str]
+
+
 class _Made(msgspec.Struct, frozen=True):
     name: str
     tag: str
@@ -95,3 +99,11 @@ def made_image(job: SiteJob, printed: bytes) -> str:
         address = f"{made.name}/{made.tag}"
         return address if _ADDRESS.fullmatch(address) else ""
     return job.image
+
+
+def pull_line(printed: bytes) -> str:
+    """Return the line that fetches a SIF from the registry, of what `publish --json` printed; empty for none."""
+    try:
+        return codec.decode(printed, _Sent).lines.get("apptainer", "")
+    except UNREADABLE:
+        return ""

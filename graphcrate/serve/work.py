@@ -15,18 +15,22 @@ from graphcrate.serve.questions import FileForm, Question
 from graphcrate.serve.queue import LAYOUT, Kind, SiteJob
 
 #: that a job may take; the site of a build's Slurm may give it less
-_MINUTES: dict[Kind, float] = {"read": 1, "plan": 5, "build": 12 * 60, "file": 60}
+_MINUTES: dict[Kind, float] = {"read": 1, "plan": 5, "build": 12 * 60, "file": 60, "send": 60}
 _WALLED = "--walled"
 _POLITE = ("nice", "-n", "10")  #: before what keeps a machine busy
 
 
 @dataclass(frozen=True, kw_only=True)
 class SiteWork:
-    """The makers of a site's jobs. `on`: options of `--on slurm` for what takes long; empty: this machine does it."""
+    """The makers of a site's jobs.
+
+    `on`: options of `--on slurm` for what takes long; empty: this machine does it. `registry`: `oras://…` for SIFs.
+    """
 
     program: Argv
     dist: Path
     on: tuple[str, ...] = ()
+    registry: str = ""
 
     def read(self, question: Question, user: str, now: float) -> SiteJob:
         """Read packages out of a file that is none of a list's: Python code by `init`, all others by `adopt`."""
@@ -54,6 +58,14 @@ class SiteWork:
         words = self._busy(self._convert(str(image.folder / "oci"), form))
         shown = str(command("convert", f"{image.report.name}:{image.report.tag}", to=form))
         return self._job("file", Question(), (words,), (shown,), user, now, image=image)
+
+    def send(self, image: ShownImage, user: str, now: float) -> SiteJob:
+        """Put its SIF into the registry. A machine without a GPU tested it, which is recorded there."""
+        options = (f"--to={self.registry}", "--allow-cpu-only", "--json", f"--output={self.dist}")
+        words = line(*_POLITE, *self.program, "publish", *options, strange=(str(image.folder / "oci"),))
+        typed = f"{image.report.name}:{image.report.tag}"
+        shown = str(command("publish", typed, to=self.registry, allow_cpu_only=True))
+        return self._job("send", Question(), (words,), (shown,), user, now, image=image)
 
     def _image(self, request: BuildRequest, *options: str) -> Argv:
         """Return the command line of `image` for a request, each value in one word with its option."""

@@ -94,7 +94,9 @@ def find(page, selector):
 
 
 def text(page, selector):
-    return " ".join(element.text for element in find(page, selector))
+    """The text of elements, at one moment: a script may replace them."""
+    words = "return [...document.querySelectorAll(arguments[0])].map((one) => one.innerText).join(' ')"
+    return page.execute_script(words, selector)
 
 
 def fill(page, **fields):

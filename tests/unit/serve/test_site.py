@@ -403,6 +403,22 @@ def test_file_of_an_image_is_made_once_for_the_bytes_that_it_has(call, image, si
     assert call("POST", "/images/torch/1.0/sqsh", b"")[0] == 403
 
 
+def test_sif_goes_into_the_registry_where_one_is_set(call, image, site):
+    assert "/oras" not in call("GET", "/images/torch/1.0")[2]
+    assert call("POST", "/v1/images/torch/1.0/oras", b"")[0] == 404
+    site.work = dataclasses.replace(site.work, registry="oras://host/team")
+    assert 'action="/images/torch/1.0/oras"' in call("GET", "/images/torch/1.0")[2]
+    name = json.loads(call("POST", "/v1/images/torch/cu118/oras")[2])["id"]
+    site.queue.look()
+    job = site.queue.get(name)
+    assert {"publish", "--to=oras://host/team", str(site.dist / "torch/1.0/oci")} < set(job.commands[0])
+    pull = "apptainer pull torch.sif oras://host/team/torch:1.0"
+    (site.queue.folder(job) / "result").write_text(json.dumps({"lines": {"apptainer": pull}}))
+    site.queue.look()
+    assert json.loads(call("GET", "/v1/images/torch/1.0")[2])["commands"]["apptainer"].splitlines()[0] == pull
+    assert "/images/torch/1.0/oras" not in call("GET", "/images/torch/1.0")[2]
+
+
 def test_commands_of_an_image_fetch_the_file_that_is_there(call, image):
     told = json.loads(call("GET", "/v1/images/torch/1.0")[2])
     assert [file["name"] for file in told["files"]] == ["torch.sif"]
