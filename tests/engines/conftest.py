@@ -165,6 +165,17 @@ def small_sif(workplace, built_image, shared):
     return Path(shared.made("sif", make))
 
 
+@pytest.fixture(scope="session")
+def small_sqsh(workplace, built_image, shared):
+    """The small image as squashfs with zstd. `os.link` brings it elsewhere; other tests must not change it."""
+
+    def make():
+        fast = ("--to", "sqsh", "--compression", "zstd", "--output", shared.folder / "small.sqsh")
+        return workplace.run("convert", built_image.layout, *fast, "--json").json["path"]
+
+    return Path(shared.made("sqsh", make))
+
+
 @pytest.fixture(scope="module")
 def cache(ground):
     """An empty cache of a module's own, on the tests' disk, which other users can enter."""

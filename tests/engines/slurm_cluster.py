@@ -94,6 +94,11 @@ class Cluster:
         """Return whether all nodes wait for work."""
         return set(self.ask("sinfo", "--noheader", "--Node", "--format=%t").split()) == {"idle"}
 
+    def ended(self, job):
+        """Wait for the end of a job, and return its exit code; `sbatch --wait` looks each half minute."""
+        until(lambda: job not in self.jobs(), 600)
+        return int(self.ask("scontrol", "show", "job", job).partition("ExitCode=")[2].partition(":")[0])
+
     def jobs(self):
         """Ids of the jobs in the queue, those of arrays apart."""
         return self.ask("squeue", "--noheader", "--array", "--format=%i").split()

@@ -14,10 +14,9 @@ OPTIONS = ("--runtime", "pyxis", "--partition", "a100", "--nodes", "2", "--gpus"
 
 
 @pytest.fixture
-def desk(pyxis_site, plain_user, workplace, built_image, scratch):
+def desk(pyxis_site, plain_user, workplace, small_sqsh, scratch):
     """A function that submits the printed job of a command from the plain user's folder, which has `a.sqsh`."""
-    to = ("--to", "sqsh", "--compression", "zstd", "--output", scratch / "a.sqsh", "--json")
-    workplace.run("convert", built_image.layout, *to).ok()
+    os.link(small_sqsh, scratch / "a.sqsh")
     os.chown(scratch, plain_user.pw_uid, plain_user.pw_gid)
 
     def submit(command):
@@ -32,10 +31,7 @@ def desk(pyxis_site, plain_user, workplace, built_image, scratch):
 
 def ended(site, folder, job):
     """Wait for a job's end; its exit code, and what it printed on stdout and stderr."""
-    until(lambda: job not in site.cluster.jobs(), 300)
-    told = site.cluster.ask("scontrol", "show", "job", job)
-    code = int(told.partition("ExitCode=")[2].partition(":")[0])
-    return code, (folder / f"{job}.out").read_text(), (folder / f"{job}.err").read_text()
+    return site.cluster.ended(job), (folder / f"{job}.out").read_text(), (folder / f"{job}.err").read_text()
 
 
 @pytest.mark.parametrize("code", [0, 3])

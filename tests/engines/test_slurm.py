@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import program
-from tests.engines.workplace import below, finish, until
+from tests.engines.workplace import below, call, finish, until
 from tests.pyxis import make_site
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("slurm", "apptainer build")]
@@ -57,14 +57,13 @@ def test_a_suite_runs_as_a_job_through_apptainer(place, slurm, small_sif, scratc
 
 
 @pytest.mark.parametrize("by", ["apptainer", "pyxis"])
-def test_suite_nccl_spreads_over_two_nodes_of_a_job(place, slurm, built_image, small_sif, scratch, by):
+def test_suite_nccl_spreads_over_two_nodes_of_a_job(place, slurm, small_sqsh, small_sif, scratch, by):
     """Two nodes of one machine: gloo between them, over loopback."""
     here, image = place.having(GLOO_SOCKET_IFNAME="lo"), small_sif
     if by == "pyxis":
         site = make_site(scratch / "site", program("srun"), program("apptainer"), hook=False)
         here = here.having(PATH=site.path)
-        to = ("--to", "sqsh", "--output", scratch / "small.sqsh", "--json")
-        image = place.run("convert", built_image.layout, *to).json["path"]
+        image = small_sqsh
     asked = ("--runner", "slurm", "--partition", "a100", "--nodes", "2", "--suite", "nccl", "--output", scratch / "out")
     (suite,) = here.run("test", image, *asked, "--json").json["suites"]
     assert (suite["status"], suite["device"], suite["reason"]) == ("passed", "cpu", "")
@@ -167,14 +166,14 @@ KINDS = {"hook": {}, "no hook": {"hook": False}, "no tools": NO_TOOLS, "scope jo
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_pyxis_is_taken_where_srun_has_it(place, slurm, built_image, scratch, kind):
+def test_pyxis_is_taken_where_srun_has_it(place, slurm, small_sqsh, scratch, kind):
     """On nodes without GPUs, with or without NVIDIA's tools and enroot's hooks."""
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **kind)
     void = {"NVIDIA_VISIBLE_DEVICES": "void"} if Path("/dev/nvidiactl").exists() else {}  # else said by itself
     here = place.having(PATH=site.path, **void)
     asked = ask(scratch, "--suite", "torch,ddp", "--partition", "a100", "--json")
     image = scratch / "a.sqsh"  # nothing beside it says that it has no PyG: ddp finds its rank, and ends there
-    place.run("convert", built_image.layout, "--to", "sqsh", "--output", image)
+    os.link(small_sqsh, image)
     finished = here.run("test", image, *asked)
     assert finished.code == 10, finished.err
     told = json.loads(finished.out)
@@ -222,7 +221,8 @@ def warned(slurm, job):
 
 
 def out_of_time(slurm, job):
-    """Its time limit is a minute."""
+    """Its time limit is a minute, which ends now."""
+    slurm.ask("scontrol", "update", f"JobId={job}", "EndTime=now")
 
 
 def step_cancelled(slurm, job):
@@ -274,11 +274,11 @@ def test_a_job_that_is_ended_leaves_no_container_and_no_traceback(place, slurm, 
 
 
 @pytest.mark.parametrize("gpus", ["0", "1"])
-def test_the_job_for_pyxis_runs_on_a_node_without_nvidias_tools(place, slurm, built_image, scratch, gpus):
+def test_the_job_for_pyxis_runs_on_a_node_without_nvidias_tools(place, slurm, small_sqsh, scratch, gpus):
     """One that asks for GPUs says before the image is fetched that there is no driver."""
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **NO_TOOLS)
     here = dataclasses.replace(slurm, environment={**slurm.environment, "PATH": site.path})
-    place.run("convert", built_image.layout, "--to", "sqsh", "--compression", "zstd", "--output", scratch / "a.sqsh")
+    os.link(small_sqsh, scratch / "a.sqsh")
     options = ("--runtime", "pyxis", "--partition", "a100", "--gpus", gpus)
     text = place.run("job", scratch / "a.sqsh", *options, "--command", "python -c 'import torch; print(torch.ones(1))'")
     code, out, err = submit(here, text.out, scratch)
@@ -288,10 +288,10 @@ def test_the_job_for_pyxis_runs_on_a_node_without_nvidias_tools(place, slurm, bu
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_the_job_for_pyxis_on_two_nodes_ends_as_its_program_does(place, slurm, built_image, scratch, code):
+def test_the_job_for_pyxis_on_two_nodes_ends_as_its_program_does(place, slurm, small_sqsh, scratch, code):
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **NO_TOOLS)
     here = dataclasses.replace(slurm, environment={**slurm.environment, "PATH": site.path})
-    place.run("convert", built_image.layout, "--to", "sqsh", "--output", scratch / "a.sqsh")
+    os.link(small_sqsh, scratch / "a.sqsh")
     options = ("--runtime", "pyxis", "--partition", "dgx2", "--nodes", "2", "--gpus", "0")
     text = place.run(
         "job", "./a.sqsh", *options, "--command", f"sh -c 'echo $SLURM_NODEID of $WORLD_SIZE; exit {code}'"
@@ -305,10 +305,10 @@ def test_the_job_for_pyxis_on_two_nodes_ends_as_its_program_does(place, slurm, b
 
 
 @pytest.mark.parametrize("end", [warned, cancelled], ids=lambda end: end.__name__)
-def test_the_job_for_pyxis_on_two_nodes_leaves_no_container_when_it_is_ended(place, slurm, built_image, scratch, end):
+def test_the_job_for_pyxis_on_two_nodes_leaves_no_container_when_it_is_ended(place, slurm, small_sqsh, scratch, end):
     """Before its end is said where one may be, as Slurm kills a job that takes its time; then that it is removed."""
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **NO_TOOLS)
-    place.run("convert", built_image.layout, "--to", "sqsh", "--output", scratch / "a.sqsh")
+    os.link(small_sqsh, scratch / "a.sqsh")
     options = ("--runtime", "pyxis", "--partition", "dgx2", "--nodes", "2", "--gpus", "0", "--time", "30")
     text = place.run("job", "./a.sqsh", *options, "--command", "sh -c 'touch begun-$SLURM_NODEID; sleep 600'").out
     (scratch / "job.sbatch").write_text(text)
@@ -336,17 +336,9 @@ def test_slurm_would_take_each_reviewed_job(slurm, path, scratch):
 def submit(slurm, text, folder):
     """Submit a job as a user does, wait for its end, and return its state and output."""
     (folder / "job.sbatch").write_text(text)
-    done = subprocess.run(
-        [program("sbatch"), "--parsable", "--wait", "job.sbatch"],
-        cwd=folder,
-        env={**os.environ, **slurm.environment},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=600,
-        check=False,
-    )
-    job = done.stdout.strip()
-    return done.returncode, (folder / f"{job}.out").read_text(), (folder / f"{job}.err").read_text()
+    environment = {**os.environ, **slurm.environment}
+    job = call(program("sbatch"), "--parsable", "job.sbatch", environment=environment, folder=folder).strip()
+    return slurm.ended(job), (folder / f"{job}.out").read_text(), (folder / f"{job}.err").read_text()
 
 
 def test_a_job_on_two_nodes_gives_each_process_its_rank(place, slurm, small_sif, scratch):

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from tests.engines.workplace import PARTS, pyg_stack
+from tests.engines.workplace import PARTS, pyg_stack, until
 
 #: make with this Python, in a folder that needs no preparing (on its command line, make takes settings alone)
 MAKE = f"graphcrate='{sys.executable} -E -s -m graphcrate.cli.main' make -e -o .venv/ready-run"
@@ -106,5 +106,8 @@ class Typist:
 
     def submit(self, command, *changes):
         """Type an sbatch, wait for the job, and return what it printed on stdout and stderr."""
-        number = self.type(command, ("sbatch ", "sbatch --parsable --wait "), *changes).strip()
+        number = self.type(command, ("sbatch ", "sbatch --parsable "), *changes).strip()
+        # `sbatch --wait` looks each half minute
+        until(lambda: not self.type(f"squeue --noheader --jobs={number}"), 1500)
+        assert "ExitCode=0:0" in self.type(f"scontrol show job {number}"), number
         return tuple((self.folder / f"{number}.{end}").read_text() for end in ("out", "err"))
