@@ -1,4 +1,4 @@
-"""Write what is generated: tables of docs/, the JSON schema of recipes, the doctor's facts, pages of dist/docs.
+"""Write what is generated: tables of docs/, llms.txt, the JSON schema of recipes, the doctor's facts, dist/docs.
 
 `make generate` (`python -m tools.generate`) rewrites them; a unit test fails when one is stale. The long pages of
 commands, errors and attempts against the sandbox go to dist/docs, which is not in the repository.
@@ -31,7 +31,7 @@ from graphcrate.model.lock import decode_lock
 from graphcrate.model.platform import SUPPORTED
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.words import size
-from tools import errors_page, requirement_files, sandbox_page, source_packages, upstream_ledger, wanted_packages
+from tools import errors_page, llms, requirement_files, sandbox_page, source_packages, upstream_ledger, wanted_packages
 from tools.pictures import pictures
 from tools.tables import filled
 
@@ -70,6 +70,7 @@ def files() -> Iterator[tuple[Path, str]]:
     for name, tables in kept.items():
         yield ROOT / name, filled((ROOT / name).read_text(encoding="utf-8"), tables)
     yield from pictures()
+    yield ROOT / "llms.txt", llms.text(ROOT)
     yield ROOT / "recipes" / "recipe.schema.json", json.dumps(toml.schema(Recipe), indent=2) + "\n"
     yield ROOT / "doctor" / "facts.py", doctor_facts()
 

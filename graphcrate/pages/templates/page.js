@@ -37,7 +37,7 @@ for (const field of document.querySelectorAll("input[data-filter]")) {
   field.addEventListener("input", () => {
     const phrase = field.value.trim().toLowerCase();
     // "driver 535" asks for what such a driver runs; of "450" alone the series is compared
-    const driver = /(?:driver|驱动)\s*(\d[\d.]*)/.exec(phrase);
+    const driver = rows.some((row) => row.dataset.driver !== undefined) && /(?:driver|驱动)\s*(\d[\d.]*)/.exec(phrase);
     const rest = (driver ? phrase.replace(driver[0], " ") : phrase).trim();
     // "torch 2.7" as it stands, where anything has it; else each of its words
     const asked = rows.some((row) => text(row).includes(rest)) ? [rest] : rest.split(/\s+/);
@@ -51,6 +51,17 @@ for (const field of document.querySelectorAll("input[data-filter]")) {
     if (count) count.textContent = !phrase ? "" : shown ? `${shown}/${rows.length}` : field.dataset.empty ?? `0/${rows.length}`;
   });
 }
+// A link to a section that a search has hidden, or that is closed, shows it.
+function reveal() {
+  const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const closed = place?.closest("details");
+  if (!closed) return;
+  closed.hidden = false;
+  closed.open = true;
+  place.scrollIntoView();
+}
+addEventListener("hashchange", reveal);
+reveal();
 for (const place of document.querySelectorAll(".copy")) {
   const button = document.createElement("button");
   button.type = "button";

@@ -23,6 +23,7 @@ from graphcrate.model.report import BuildReport
 from graphcrate.model.runtime import RUNTIMES
 from graphcrate.pages.html import page_words, render_page
 from graphcrate.pages.report import NAME, run_tabs
+from upkeep.catalogue import guide
 
 _PACKAGE = "upkeep.catalogue"  #: has the templates; what they extend is in graphcrate.pages
 
@@ -123,12 +124,15 @@ def write(ctx: Context, output: Path, site: Path) -> None:
             pages[site / "reports" / f"{report.name}-{report.tag}.html"] = (folder / NAME).read_bytes()
     there = {path.stem for path in (*pages, *(site / "reports").glob("*.html"))}
     languages = page_words(_PACKAGE)["language"]
+    guides = guide.guides(ctx.root, languages, file_name)
     for language in languages:
         spoken = {word: texts[language] for word, texts in page_words(_PACKAGE).items() if language in texts}
         values: dict[str, object] = {"t": spoken, "language": language, "items": items, "maps": maps, "there": there}
         values |= {"languages": languages, "file_name": file_name, "link": functools.partial(_link, language)}
-        values["run_tabs"] = run_tabs
+        values |= {"run_tabs": run_tabs, "guides": guides}
         pages[site / file_name("index", language)] = render_page("catalog.html", values, _PACKAGE).encode()
+        if language in guides:
+            pages[site / file_name("docs", language)] = render_page("docs.html", values, _PACKAGE).encode()
         for item in items:
             described = item.recipe.translated.get(language, "")
             text = render_page("variant.html", {**values, "item": item, "described": described}, _PACKAGE)
