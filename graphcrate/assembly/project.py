@@ -128,6 +128,20 @@ def mounts(path: Path, *, trusts_paths: bool) -> list[str]:
     return mounted
 
 
+def write_devcontainer(folder: Path, recipe: Path, image: str) -> Path:
+    """Write what VS Code opens a project in this image by. Raises UsageError where the project has another one."""
+    path = folder / ".devcontainer" / "devcontainer.json"
+    mounts(recipe, trusts_paths=False)  # refuses those out of the project's folder
+    text = begun.devcontainer(recipe.stem, image, own.load(recipe)[0].mounts)
+    if path.exists() and path.read_bytes() != text.encode():
+        raise UsageError(
+            f"{path} is there already, and is another one",
+            next_step=f"mv {for_shell(path)} {for_shell(path.with_suffix('.old'))}    and the same command again",
+        )
+    write_file(path, text.encode())
+    return path
+
+
 def edit(path: Path | None, packages: list[str], *, removes: bool) -> tuple[Path, str]:
     """Add packages to the recipe of this folder, or remove some; returns its path and its text before.
 

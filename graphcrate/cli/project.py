@@ -15,19 +15,45 @@ if TYPE_CHECKING:
 
 Packages = Annotated[list[str], typer.Argument(help="Names, with versions or without.", metavar="PACKAGE…")]
 Recipe = Annotated[Path | None, typer.Option(help="The recipe's file; else the one in this folder.")]
+_SEVERAL = "leave one recipe in this folder, then the same command"
 PlanToo = Annotated[bool, typer.Option(help="Resolve and plan the image afterwards; if that fails, nothing changes.")]
 
 
-def init() -> None:
+def init(
+    devcontainer: Annotated[
+        bool, typer.Option("--devcontainer", help="Write .devcontainer/devcontainer.json for the recipe's image, too.")
+    ] = False,
+    quiet: options.Quiet = False,
+) -> None:
     """Write a recipe from this project's lists and imports."""
     from graphcrate.assembly import project
 
-    ctx = here()
-    written = project.init(Path(), ctx)
+    ctx = here(quiet=quiet)
+    there = project.recipes(Path()) if devcontainer else []
+    written = project.Written(project.only_recipe(_SEVERAL), ()) if there else project.init(Path(), ctx)
     for note in written.notes:
         ctx.progress.note(note)
-    ctx.progress.note(f"next: {command('image', written.path)}")
-    sys.stdout.write(f"{written.path}\n")
+    files, steps = [written.path], [str(command("image", written.path))]
+    if devcontainer:
+        try:
+            image = _planned(written.path, ctx)
+            files.append(project.write_devcontainer(Path(), written.path, image))
+        except BaseException:
+            if not there:
+                written.path.unlink()
+            raise
+        steps.append(f'docker load --input "$({command("convert", image, to="docker")})"')
+    ctx.progress.note(f"next: {' && '.join(steps)}")
+    sys.stdout.write("".join(f"{path}\n" for path in files))
+
+
+def _planned(path: Path, ctx: "Context") -> str:
+    """Return the name and tag that the recipe's image will have."""
+    from graphcrate.assembly import pipeline
+    from graphcrate.cli.requests import build_request
+
+    _, plan = pipeline.plan_image(build_request("image", f"./{path}", None), ctx)
+    return f"{plan.name}:{plan.tag}"
 
 
 def add(packages: Packages, recipe: Recipe = None, plan: PlanToo = True, quiet: options.Quiet = False) -> None:

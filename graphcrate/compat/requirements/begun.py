@@ -26,6 +26,8 @@ _STACKS = {"graphlearn_torch": "glt", **dict.fromkeys(_OF_PYG, "pyg"), "torch": 
 _USUAL = "pyg"  #: of a project that says nothing of it
 _KEY = re.compile(r"^pip\s*=\s*\[", re.MULTILINE)
 _TABLE = re.compile(r"^\[", re.MULTILINE)
+#: a mount of a recipe, of a folder below the project's
+_BIND = re.compile(r"(?:\./)?(?P<source>\w[\w. /-]*):(?P<target>/[\w./-]+)(?P<readonly>:ro)?")
 #: a word of an array in TOML: a string, a comment, or what stands between them
 _WORD = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*|[\],]|\s+')
 
@@ -106,6 +108,39 @@ def recipe(begun: Begun, requirements: str, cuda: str) -> str:
     lines += [f"pip = [{', '.join(map(json.dumps, begun.packages))}]"]
     lines += [f"# imported, not sure, left out: {', '.join(begun.unsure)}"] if begun.unsure else []
     return "\n".join(lines) + "\n"
+
+
+def devcontainer(name: str, image: str, mounts: Iterable[str]) -> str:
+    """Return a devcontainer.json for an image in Docker's store. `mounts`: the recipe's, below the project's folder.
+
+    Raises UsageError for a mount of other words: commas and variables would be Docker's and the editor's.
+    """
+    binds = []
+    for mount in mounts:
+        if (known := _BIND.fullmatch(mount)) is None:
+            raise UsageError(
+                f"the recipe's mount {mount!r} has no form that devcontainer.json takes",
+                cause="It takes folders of the project, by names without commas and variables.",
+                next_step='write it as mounts = ["data:/data:ro"], then the same command',
+            )
+        source = f"${{localWorkspaceFolder}}/{known['source']}"
+        binds.append(f"source={source},target={known['target']},type=bind{',readonly' if known['readonly'] else ''}")
+    document = {
+        "name": name,
+        "image": image,
+        "workspaceMount": "source=${localWorkspaceFolder},target=/work,type=bind",
+        "workspaceFolder": "/work",
+        **({"mounts": binds} if binds else {}),
+        "runArgs": ["--shm-size=8g"],
+        "hostRequirements": {"gpu": "optional"},
+        "customizations": {
+            "vscode": {
+                "extensions": ["ms-python.python"],
+                "settings": {"python.defaultInterpreterPath": "/opt/venv/bin/python"},
+            }
+        },
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def added(text: str, packages: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from graphcrate.assembly import pipeline
 from graphcrate.compat.requirements import begun
 from graphcrate.compat.requirements.begun import Imports
 from graphcrate.host.sandbox import gpu
+from graphcrate.model import codec
 from graphcrate.model.errors import ResolutionError, UsageError
 from tests.made import OF_ONE_DAY, refused
 from tests.unit.house.test_wiring import world  # noqa: F401 (a fixture)
@@ -189,6 +191,45 @@ def test_recipe_stays_as_it_was_where_its_plan_fails(project, monkeypatch):
     for words in (["--nosuch"], ["-r x"], ["a b; c"]):
         assert project.typed("add", "--no-plan", "--", *words)[0] == 2, words
     assert recipe.read_bytes() == before
+
+
+def test_devcontainer_opens_the_image_that_the_recipe_plans(project, monkeypatch):
+    planned = SimpleNamespace(name="my-project", tag="2.0.1-cu118-py311")
+    monkeypatch.setattr(pipeline, "plan_image", lambda request, ctx: ([], planned))
+    code, out, said = project.typed("init", "--devcontainer")
+    assert (code, out) == (0, "my-project.toml\n.devcontainer/devcontainer.json\n"), said
+    assert 'docker load --input "$(./build.py convert my-project:2.0.1-cu118-py311 --to docker)"' in said
+    path = project.folder / ".devcontainer/devcontainer.json"
+    document = codec.decode(path.read_bytes(), dict)
+    assert (document["image"], document["workspaceFolder"]) == ("my-project:2.0.1-cu118-py311", "/work")
+    recipe = project.folder / "my-project.toml"
+    recipe.write_text(recipe.read_text() + 'mounts = ["data:/data:ro"]\n')
+    (project.folder / "data").mkdir()
+    code, _, said = project.typed("init", "--devcontainer")
+    assert (code, "is there already, and is another one" in said) == (2, True)
+    path.unlink()
+    assert project.typed("init", "--devcontainer")[0] == 0
+    mounts = codec.decode(path.read_bytes(), dict)["mounts"]
+    assert mounts == ["source=${localWorkspaceFolder}/data,target=/data,type=bind,readonly"]
+
+
+def test_init_leaves_nothing_where_no_image_can_be_planned(project, monkeypatch):
+    def plan(request, ctx):
+        raise ResolutionError("no such package")
+
+    monkeypatch.setattr(pipeline, "plan_image", plan)
+    before = sorted(project.folder.rglob("*"))
+    assert project.typed("init", "--devcontainer")[0] == ResolutionError.exit_code
+    assert sorted(project.folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "mount",
+    ["a,source=/etc:/data", "${localEnv:HOME}:/data", "/etc:/data", "~/x:/data", "data", "data:/d,readonly=false"],
+)
+def test_mount_that_docker_or_the_editor_reads_otherwise_is_refused(mount):
+    with refused(UsageError, "has no form that devcontainer.json takes"):
+        begun.devcontainer("p", "p:1", [mount])
 
 
 def test_folder_without_code_or_with_several_recipes_is_refused(project):

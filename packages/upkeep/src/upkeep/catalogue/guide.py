@@ -29,8 +29,8 @@ class GuideSection(NamedTuple):
 
 def guides(root: Path, languages: Iterable[str], file_name: Callable[[str, str], str]) -> dict[str, list[GuideSection]]:
     """Return the sections of all pages by language, of those that have pages; `file_name` names a language's page."""
-    found = {language: parts for language in languages if (parts := list(_sections(root, language)))}
-    pages = {part_id: language for language, parts in found.items() for part in parts for part_id in ids(part)}
+    spoken = {language: parts for language in languages if (parts := list(_sections(root, language)))}
+    pages = {part_id: language for language, parts in spoken.items() for part in parts for part_id in ids(part)}
 
     def link(match: re.Match[str], language: str) -> str:
         target = unquote(match[1])
@@ -44,7 +44,7 @@ def guides(root: Path, languages: Iterable[str], file_name: Callable[[str, str],
             part._replace(html=_INNER_LINK.sub(lambda match: link(match, language), part.html))  # noqa: B023  called at once
             for part in parts
         ]
-        for language, parts in found.items()
+        for language, parts in spoken.items()
     }
 
 
