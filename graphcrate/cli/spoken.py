@@ -25,6 +25,7 @@ class Spoken(msgspec.Struct, frozen=True):
 
     groups: Mapping[str, str]
     commands: Mapping[str, str]
+    help: Mapping[str, str]  #: of options and arguments, by their English help
     error: tuple[ErrorRow, ...]
     codes: Mapping[str, str]
 

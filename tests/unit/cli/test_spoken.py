@@ -3,10 +3,12 @@
 import sys
 
 import pytest
+from typer.main import get_command
 
 from graphcrate.cli import exit as ending
 from graphcrate.cli import spoken
 from graphcrate.cli.exit import GROUPS
+from graphcrate.cli.main import app
 from graphcrate.host import settings
 from graphcrate.model import errors
 from tests import ROOT
@@ -38,6 +40,20 @@ def test_every_command_group_and_exit_code_has_a_chinese_text():
     assert {str(code) for code in codes | {0, 130}} == set(texts.codes)
 
 
+def helps(command):
+    """The help of a command's options and arguments, and of those below it, without those that are hidden."""
+    own = {one.help for one in command.params if getattr(one, "help", None) and not getattr(one, "hidden", False)}
+    return own.union(*(helps(below) for below in getattr(command, "commands", {}).values()))
+
+
+def test_each_options_help_has_a_chinese_text_and_none_is_left_over():
+    shells = {one.help for one in get_command(app).params if "completion" in one.name}
+    english = helps(get_command(app)) - shells
+    known = set(spoken.chinese().help)
+    assert sorted(english - known) == [], "rows of [help] in graphcrate/cli/chinese.toml"
+    assert sorted(known - english) == []
+
+
 def test_each_error_row_names_words_of_a_message():
     sources = [path.read_text(encoding="utf-8") for path in ROOT.glob("graphcrate/**/*.py")]
     sources += [path.read_text(encoding="utf-8") for path in ROOT.glob("packages/*/src/**/*.py")]
@@ -63,3 +79,4 @@ def test_help_in_chinese_keeps_commands_and_options(typed, monkeypatch):
     assert (code, "构建:" in out, "  publish  发布通过了检查和测试的镜像。" in out) == (0, True, True)
     code, out, _ = typed("keys", "--help")
     assert (code, "格式与 cosign 相同。" in out, "--output" in out) == (0, True, True)
+    assert "存放 cosign.key 和 cosign.pub 的目录。" in out
