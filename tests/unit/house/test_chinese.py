@@ -11,7 +11,7 @@ from tests import ROOT
 from tests.unit.house.test_readme import BLOCK, CHINESE, PAGES, typed
 
 #: besides the tutorials: what an engineer who reads Chinese looks up first
-WANTED = {"README", "install", "customize", "run", "notebooks", "faq", "publish", "checks", "settings"}
+WANTED = {"README", "install", "customize", "run", "notebooks", "faq", "publish", "checks", "settings", "doctor"}
 #: what engineers in China do not call it (or not in one page beside the other word) → what they do
 TERMS = {
     "映像": "镜像",
