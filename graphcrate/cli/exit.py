@@ -82,9 +82,10 @@ class ProductCommands(Commands):
         command, texts = super().get_command(ctx, name), spoken.asked_for(settings.environment())
         if command and texts and (line := texts.commands.get(name)) and not (command.help or "").startswith(line):
             command.help = f"{line}\n\n{command.help or ''}"
-            for parameter in command.params:
-                if said := getattr(parameter, "help", None):
-                    parameter.help = texts.help.get(said, said)
+            asked: list[Any] = command.params  # click's own has no help
+            for parameter in asked:
+                if english := getattr(parameter, "help", None):
+                    parameter.help = texts.help.get(english, english)
         return command
 
 
