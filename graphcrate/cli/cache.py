@@ -9,7 +9,7 @@ from graphcrate.cli import options
 from graphcrate.cli.options import here, write
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
-from graphcrate.model.words import number_of
+from graphcrate.model.words import joined, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,6 +152,8 @@ def images(
     known = kept.known(places, ctx)
     if action == "list":
         write(known, "".join(f"{line}\n" for line in tables.images(known)), as_json=as_json)
+        if not known:
+            ctx.progress.note(f"there is no image in {joined(map(str, places))}")
         return
     own = [place for place in (output, ctx.root / options.DIST) if place in places]
     doomed = kept.chosen(names or (), known) if action == "rm" else kept.prunable(known, own)
@@ -159,3 +161,5 @@ def images(
     write(gone, "".join(f"{line}\n" for line in tables.removals(gone)), as_json=as_json)
     if action == "prune" and doomed and not yes:
         ctx.progress.note(f"nothing was removed; {command('images', 'prune', yes=True)}    removes it")
+    elif not doomed:
+        ctx.progress.note("there is nothing to remove: each image has its short name or is the only one of its kind")

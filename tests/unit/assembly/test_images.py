@@ -56,6 +56,7 @@ def test_rm_removes_the_folder_and_the_tree_and_says_what_went(place):
     assert list((place.root / "cache" / running.FOLDER).glob("*")) == []
     assert place.typed("images", "rm", f"torch:{place.older}")[1].count("torch.sif") == 1
     assert listed(place) == {}
+    assert "there is no image in dist" in place.typed("images")[2]
     assert not (place.root / "dist/torch").exists()
 
 
@@ -75,7 +76,8 @@ def test_prune_shows_what_is_replaced_and_removes_it_only_with_yes(place):
     assert len(listed(place)) == 2
     assert place.typed("images", "prune", "--yes")[1] == out
     assert listed(place).keys() == {f"torch:{place.newest}"}
-    assert place.typed("images", "prune")[:2] == (0, "")
+    code, out, err = place.typed("images", "prune")
+    assert (code, out, "there is nothing to remove" in err) == (0, "", True)
 
 
 def test_prune_has_the_tree_of_an_image_that_is_gone_but_none_in_use(place):
