@@ -22,6 +22,7 @@ from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.words import either, listed
 
 _LABEL = re.compile(r"cu(\d+)(\d)")  #: as PyTorch's index has it
+_DIGITS = re.compile(r"[1-9]\d\d")  #: the same without its letters
 _PATCH = re.compile(r"(\d+\.\d+)\.\d+")
 _PROJECTS = Path("graphcrate.toml")  #: defaults of a project, in its folder
 
@@ -41,6 +42,8 @@ def cuda_version(text: str | None) -> str | None:
     version = re.sub(r"^(\d+),(\d)", r"\1.\2", version)
     if label := _LABEL.fullmatch(version):
         return f"{label[1]}.{label[2]}"
+    if _DIGITS.fullmatch(version):
+        return f"{version[:2]}.{version[2]}"
     return _PATCH.sub(r"\1", version) if _PATCH.fullmatch(version) else version
 
 

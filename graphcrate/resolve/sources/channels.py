@@ -138,9 +138,11 @@ def mirror_of(request: SourceOptions) -> WheelMirror:
             )
         return WheelMirror(pytorch=base + "/{tag}", pyg=base + "/{page}")
     if request.mirror not in MIRRORS:
+        word = request.mirror.lower()
+        meant = next((name for name, mirror in MIRRORS.items() if word in mirror.pypi or word.startswith(name)), "sjtu")
         raise UsageError(
             f"there is no mirror {request.mirror!r}; known are {', '.join(MIRRORS)}",
-            next_step=f"{command('image', '…', mirror='sjtu')}    (or {setting(mirror='https://…')} of your site)",
+            next_step=f"{command('image', '…', mirror=meant)}    (or {setting(mirror='https://…')} of your site)",
         )
     return MIRRORS[request.mirror]
 

@@ -140,10 +140,15 @@ def test_help_names_every_command_once_in_its_group_with_a_whole_sentence(call):
 
 
 @pytest.mark.parametrize(
-    "text", ["11.8", "11.8.0", "cu118", " 11.8", "v11.8", "11,8", "cuda11.8", "CUDA 11.8", "cuda-11.8"]
+    "text", ["11.8", "11.8.0", "cu118", "118", " 11.8", "v11.8", "11,8", "cuda11.8", "CUDA 11.8", "cuda-11.8"]
 )
 def test_cuda_version_reads_common_spellings(text):
     assert options.cuda_version(text) == "11.8"
+
+
+def test_gpu_in_the_place_of_a_recipe_gets_the_list_with_commas(call):
+    code, _, err = call("explain", "--gpu", "v100", "a100")
+    assert (code, "there is no recipe 'a100'" in err, "--gpu v100,a100" in err) == (2, True, True), err
 
 
 def test_nearest_cuda_of_a_major_version_gives_the_newest():

@@ -55,6 +55,8 @@ def test_unknown_channel_or_mirror_is_refused(world):
         world.choose(PYTORCH, COMPATIBLE, channel="conda")
     with refused(UsageError, "there is no mirror 'nowhere'; known are sjtu, aliyun, nju, tuna"):
         world.choose(PYTORCH, COMPATIBLE, mirror="nowhere")
+    with refused(UsageError, "there is no mirror 'Tsinghua'", "MIRROR=tuna"):
+        world.choose(PYTORCH, COMPATIBLE, mirror="Tsinghua")
     with refused(UsageError, "is not a folder"):
         world.choose(PYTORCH, COMPATIBLE, wheels=Path("/nowhere"))
 
