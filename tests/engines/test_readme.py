@@ -79,7 +79,9 @@ def test_quick_start_runs_what_the_build_trained(workplace, pyg_image, slurm, ap
     person = in_new_clone(workplace, pyg_image, scratch, environment, changes)
     person.type(copy)
     # `make sif` is typed above; of this image it is
-    person.type(sif, ("make sif CUDA=11.8", "./build.py convert pyg:<tag> --to sif --output pyg.sif"))
+    person.type(
+        sif, ("make sif CUDA=11.8", "./build.py convert pyg:<tag> --to sif --compression zstd --output pyg.sif")
+    )
     assert "\nEpoch: 002, Loss: " in person.type(run, (" --nv", ""))
     person.type(convert)
     assert "\nEpoch: 002, Loss: " in person.type(srun)
@@ -102,7 +104,7 @@ def test_run_it_table_commands_run_in_each_runtime(user, slurm, apptainer, docke
     assert person.type(singularity, (" --nv", "")) == TRAINED
     person.type(job)
     person.type("sbatch --test-only --partition a100 --gpus-per-node 0 pyg.sbatch")
-    person.type("./build.py convert pyg:<tag> --to sqsh --output pyg.sqsh")
+    person.type("./build.py convert pyg:<tag> --to sqsh --compression zstd --output pyg.sqsh")
     assert person.type(srun) == TRAINED
     person.type(load)
     assert person.type(run, ("--gpus all ", "")) == TRAINED
