@@ -8,7 +8,7 @@ import typer
 
 from graphcrate.cli import node, options
 from graphcrate.cli.options import here
-from graphcrate.model.command import INSTALLED, command, setting
+from graphcrate.model.command import INSTALLED, command
 from graphcrate.model.errors import HostError, UsageError
 
 Listen = Annotated[str, typer.Option(help="Where to listen: of this machine alone, or unix:PATH.", metavar="HOST:PORT")]
@@ -74,9 +74,7 @@ def _registry(to: str) -> str:
     from graphcrate.publish.destinations.parse import oras_location
 
     if to and oras_location(to) is None:
-        raise UsageError(
-            f"{to} is not a registry for SIFs", next_step=setting(to="oras://registry.example/team").both()
-        )
+        raise UsageError(f"{to} is not a registry for SIFs", next_step="--to oras://registry.example/team")
     return to
 
 
