@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.clones import KEPT
 from bench.main_job import working_folder
 from bench.page import ROOT, machine, say, today
 from graphcrate.host.context import Context
@@ -34,7 +35,8 @@ class Built(NamedTuple):
 
 def build(user: Path, words: list[str]) -> Built:
     """Build as a user whose home and cache are below a folder. Ends the bench where it fails."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(user), "GRAPHCRATE_CACHE": str(user / "cache")}
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+    environment |= {"HOME": str(user), "GRAPHCRATE_CACHE": str(user / "cache")}
     environment |= {"COSIGN_PASSWORD": "bench", "REGISTRY_PLAIN_HTTP": "*"}
     command = [str(ROOT / "build.py"), *words]
     say(shlex.join(command))
