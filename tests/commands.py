@@ -39,7 +39,7 @@ ELSEWHERE = {
     ),
     **dict.fromkeys(("make-ssl-cert", "dpkg-reconfigure"), "in a running container"),
     **dict.fromkeys(("cosign", "oras", "curl", "gh"), "a registry that others run"),
-    **dict.fromkeys(("apt-get", "dnf", "sysctl"), "root, and changes the machine"),
+    **dict.fromkeys(("apt-get", "dnf", "sysctl", "install"), "root, and changes the machine"),
     **dict.fromkeys(("trivy", "grype", "syft", "pip-audit", "jq"), "scanners of others, and what reads their files"),
     "aliyun": "a person's account with Alibaba Cloud",
     "cuobjdump": "NVIDIA's, beside which ours is measured",

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import adopt, cache, check, node, options, project, publish, run, serve, test
+from graphcrate.cli import adopt, cache, check, node, options, project, publish, remote, run, serve, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, of_shared, write
 from graphcrate.host import defects, streams
@@ -169,6 +169,8 @@ def image(
     without_security: WithoutSecurity = False,
     pack: Pack = "",
     plan: PlanOnly = False,
+    at: remote.At = "",
+    fetch: remote.Fetch = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     as_json: options.Json = False,
@@ -180,9 +182,11 @@ def image(
 
     target = target or ("" if gpu or driver else config().target)
     machine = MachineRequest(target=target, gpu=gpu_list(gpu), driver=driver)
-    of_lock = SourceOptions(extensions=extensions, locked=locked, without_security=without_security, walled=walled)
+    of_lock = SourceOptions(
+        extensions=extensions, locked=locked, without_security=without_security, walled=walled or bool(at)
+    )
     places: dict[str, Any] = {"channel": channel, "mirror": mirror, "wheels": wheels, "toolkit": toolkit}
-    places |= {"pyg_lib": pyg_lib, "devel": flavour == "devel"}
+    places |= {"pyg_lib": pyg_lib, "devel": flavour == "devel", "walled": walled or bool(at)}
     sources = msgspec.structs.replace(of_lock, **places, **of_shared(shared, cache_trust, cache_key, cache_check))
     typed: dict[str, Any] = {"packages": with_ or (), "requirements": requirements or (), "apt": apt or ()}
     typed |= {"build_apt": build_apt or (), "build_env": build_env or (), "flavour": flavour, "platform": platform}
@@ -190,8 +194,11 @@ def image(
     request = build_request("image", name, cuda, **typed)
     made = {"engine": engine, "output": output, "packs": _packs(pack, engine), "slim": slim}
     made |= {"suites": SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)}
-    shown = {"quiet": quiet, "verbose": verbose}
-    _build(msgspec.structs.replace(request, **made), as_json, plan_only=plan, shown=shown)
+    shown, request = {"quiet": quiet, "verbose": verbose}, msgspec.structs.replace(request, **made)
+    if at or fetch:
+        remote.build(remote.sent(request, mirror, walled=walled), at, fetch, as_json, plan_only=plan, shown=shown)
+    else:
+        _build(request, as_json, plan_only=plan, shown=shown)
 
 
 def _packs(pack: str, engine: str) -> Compression | None:

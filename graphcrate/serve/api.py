@@ -117,7 +117,7 @@ async def image(request: Request) -> Response:
     site, shown = site_of(request), image_of(request)
     proof = await asyncio.to_thread(proof_of, shown.report, site.ctx)
     tabs = shown.tabs(str(request.base_url).rstrip("/"), site.pull(shown))
-    return as_json(shown.answer(tabs, proof.dated if proof else ""))
+    return as_json(await asyncio.to_thread(shown.answer, tabs, proof.dated if proof else ""))
 
 
 async def make_file(request: Request) -> Response:

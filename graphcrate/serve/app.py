@@ -49,6 +49,7 @@ ROUTES: Sequence[Address] = (
     Address("GET", "/v1/jobs/{job}/events", api.events),
     Address("GET", "/v1/images", api.list_images),
     Address("GET", "/v1/images/{name}/{tag}", api.image, answers=ImageAnswer),
+    Address("GET", "/v1/images/{name}/{tag}/{file}", pages.download),
     Address("POST", "/v1/images/{name}/{tag}/{form}", api.make_file, answers=JobAnswer),
     Address("GET", "/v1/openapi.json", openapi),
     Address("GET", "/{language}", pages.ask),

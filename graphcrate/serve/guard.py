@@ -142,6 +142,8 @@ class Guard:
     def _unknown(self, scope: Scope, headers: Headers) -> Denial | None:
         """Set the user of a request. Who is sent by the proxy needs no token."""
         doors, proxy = self._doors, self._doors.proxy
+        if proxy and _peer(scope) == proxy.address and headers.get("x-forwarded-proto") == "https":
+            scope["scheme"] = "https"  # in addresses on pages
         try:
             doors.users.refresh()
         except GraphcrateError as error:

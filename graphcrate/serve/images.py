@@ -1,5 +1,8 @@
 """Images below the site's folder: those with a report of ours, and files of them to download. Nothing else is there."""
 
+import contextlib
+import functools
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +17,7 @@ from graphcrate.model.report import BuildReport
 from graphcrate.pages.report import NAME, FetchedFile, RunTab, run_tabs
 from graphcrate.serve.questions import FORMS, FileForm
 
+_USED = ".used"  #: a file whose time says when it was of use last
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -24,6 +28,7 @@ class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
     form: FileForm
     bytes: int
     address: str  #: below the site's
+    sha256: str = ""  #: as the API tells it
 
 
 class ImageAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +61,20 @@ class ShownImage(NamedTuple):
         """Return whether its report was drawn."""
         return self.file(NAME) is not None
 
+    @property
+    def used(self) -> float:
+        """When it was made, asked for or fetched last."""
+        times = [0.0]
+        for name in (_USED, "report.json"):
+            with contextlib.suppress(OSError):
+                times.append((self.folder / name).stat().st_mtime)
+        return max(times)
+
+    def use(self) -> None:
+        """Note that it is of use now."""
+        with contextlib.suppress(OSError):  # of another user, or on its way out
+            (self.folder / _USED).touch()
+
     def files(self) -> list[ImageFile]:
         """List its files for runtimes."""
         paths = [path for path in sorted(self.folder.iterdir()) if path.name != NAME and self.file(path.name)]
@@ -81,7 +100,8 @@ class ShownImage(NamedTuple):
     def answer(self, tabs: Sequence[RunTab], proof: str) -> ImageAnswer:
         """Tell it to a program."""
         commands = {tab.id: tab.text for tab in tabs}
-        return ImageAnswer(report=self.report, proof=proof, files=tuple(self.files()), commands=commands)
+        files = (msgspec.structs.replace(file, sha256=_sha256(self.folder / file.name)) for file in self.files())
+        return ImageAnswer(report=self.report, proof=proof, files=tuple(files), commands=commands)
 
     def tabs(self, site: str, pull: str = "") -> list[RunTab]:
         """Return how each runtime starts it, with its files from a site; `pull`: the line for its SIF in a registry."""
@@ -93,6 +113,18 @@ class ShownImage(NamedTuple):
         if pull:
             there["sif"] = FetchedFile(f"{self.report.name}.sif", pull)
         return run_tabs(typed, typed, has_gpus=self.report.cuda != "cpu", brought=there)
+
+
+def _sha256(path: Path) -> str:
+    status = path.stat()
+    return _hashed(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1000)
+def _hashed(path: Path, *_: int) -> str:
+    """Return the hash of a file as long as it is the same: one of 3 GB takes some seconds."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _form(name: str) -> FileForm | None:

@@ -133,9 +133,11 @@ async def make_file(request: Request) -> Response:
 
 async def download(request: Request) -> Response:
     """A file of an image, or a range of it; a report stands in a page that reaches nothing of the site."""
-    path = image_of(request).file(request.path_params["file"])
+    image = image_of(request)
+    path = image.file(request.path_params["file"])
     if path is None:
         raise HTTPException(404, "there is no such file")
+    image.use()
     if path.name == NAME:
         return FileResponse(path, media_type="text/html", headers={"content-security-policy": APART})
     return FileResponse(path, filename=path.name, media_type="application/octet-stream")

@@ -28,12 +28,13 @@ from graphcrate.model.lock import encode
 from graphcrate.serve.questions import Question
 from graphcrate.serve.users import LimitError
 
-#: of a job: read a dropped file; plan; build; make a file of an image that is there; put its SIF into a registry
-Kind = Literal["read", "plan", "build", "file", "send"]
+#: of a job: read a dropped file; plan; build; make a file of an image that is there; put its SIF into a registry;
+#: remove images, for the site
+Kind = Literal["read", "plan", "build", "file", "send", "clean"]
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
 #: of each kind at once; a build has the machine to itself
-AT_ONCE: Mapping[Kind, int] = {"read": 2, "plan": 2, "build": 1, "file": 1, "send": 1}
+AT_ONCE: Mapping[Kind, int] = {"read": 2, "plan": 2, "build": 1, "file": 1, "send": 1, "clean": 1}
 PLAN_SECONDS = 600.0  #: after which a plan is made again: indexes and mirrors change
 ATTEMPTS = 3  #: of a job whose child process was killed
 MOST_WAITING = 1000  #: jobs that wait or run
@@ -63,6 +64,7 @@ class SiteJob(msgspec.Struct, frozen=True, kw_only=True):
     ended: float = 0
     attempts: int = 0
     note: str = ""  #: why it ended, where its log does not say so
+    exit_code: int = 0  #: of the command that failed
 
     @property
     def is_over(self) -> bool:
@@ -97,6 +99,7 @@ class JobQueue:
         """Read what an earlier server left. `start`: a command in a folder, its stdout in a file of this name."""
         self._folder, self._start, self._running = folder, start, dict[str, Running]()
         self._at_once = at_once
+        self.after: Callable[[SiteJob], None] = lambda _: None  #: called with each job that succeeded
         self._ending = dict[str, float]()  #: since when it was asked to end
         make_folder(folder)
         self._jobs = {job.id: job for job in sorted(self._left(), key=lambda job: job.created)}
@@ -161,6 +164,12 @@ class JobQueue:
             del self._jobs[old.id]
             shutil.rmtree(self.folder(old), ignore_errors=True)
         return job
+
+    def forget(self, job: SiteJob) -> None:
+        """Remove a job that has ended: the next equal one is done again."""
+        if job.is_over and job.id not in self._running:
+            self._jobs.pop(job.id, None)
+            shutil.rmtree(self.folder(job), ignore_errors=True)
 
     def cancel(self, job: SiteJob, user: str = "") -> None:
         """End a job that waits or runs for a user; it goes on for others who asked for it."""
@@ -246,12 +255,12 @@ class JobQueue:
             if job.step + 1 < len(job.commands):
                 self._begin(msgspec.structs.replace(job, step=job.step + 1))
             else:
-                self._keep(job, state="done", ended=settings.now())
+                self.after(self._keep(job, state="done", ended=settings.now()))
         elif code < 0 and job.attempts < ATTEMPTS:
             self._keep(job, state="waiting", step=0)
         else:
             note = "its process was killed" if code < 0 else ""
-            self._keep(job, state="failed", ended=settings.now(), note=note)
+            self._keep(job, state="failed", ended=settings.now(), note=note, exit_code=max(code, 0))
 
     def _is_whole(self, job: SiteJob) -> bool:
         with contextlib.suppress(OSError, *UNREADABLE):

@@ -21,10 +21,10 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.words import visible
 from graphcrate.pages.html import page_words, render_page
-from graphcrate.serve import images, states
+from graphcrate.serve import images, quota, states
 from graphcrate.serve.answers import SiteVerdict, judge
 from graphcrate.serve.questions import FORMS, Question
-from graphcrate.serve.queue import JobQueue, SiteJob
+from graphcrate.serve.queue import JobQueue, Kind, SiteJob
 from graphcrate.serve.reading import Reading, reading
 from graphcrate.serve.states import JobAnswer, JobOutput
 from graphcrate.serve.users import Users
@@ -32,6 +32,7 @@ from graphcrate.serve.work import SiteWork
 
 PACKAGE = "graphcrate.serve"
 ORAS = "oras"  #: in place of a form of file
+_MAKING: tuple[Kind, ...] = ("build", "file")  #: jobs that make an image or a file of it
 _FIELDS = 30  #: of a form at most
 
 
@@ -50,6 +51,7 @@ class Site:
         }
         self.version = hashlib.sha256("".join(text for _, text in self.static.values()).encode()).hexdigest()[:12]
         self.streams = 0
+        queue.after = self.tidy
 
     def page(self, template: str, language: str, user: str, **values: object) -> Response:
         """Fill a template of ours."""
@@ -84,8 +86,27 @@ class Site:
         return self.put(make(question, verdict.request, user, settings.now()))
 
     def put(self, job: SiteJob) -> SiteJob:
-        """Queue a job, within the limits of its user."""
-        return self.queue.ask(job, self.users.allowed(job.user).queue)
+        """Queue a job, within the limits of its user; one whose image is gone since is done again."""
+        allowed = self.users.allowed(job.user)
+        known = self.queue.get(job.id)
+        if known and known.state == "done" and known.kind in _MAKING:
+            if image := images.shown(self.dist, *self.output(known).image.partition("/")[::2]):
+                image.use()
+            else:
+                self.queue.forget(known)
+        if job.kind == "build":
+            job = msgspec.structs.replace(job, minutes=min(job.minutes, allowed.minutes))
+        return self.queue.ask(job, allowed.queue)
+
+    def tidy(self, job: SiteJob) -> None:
+        """After a job: have images removed of whom has more than they may; the one that it made stays."""
+        if job.kind not in _MAKING:
+            return
+        made = [(self.output(each).image, each) for each in self.queue.all(*_MAKING) if each.state == "done"]
+        for user in (job.user, *job.others):
+            most = self.users.allowed(user).disk
+            if most is not None and (names := quota.surplus(made, self.dist, user, most, self.output(job).image)):
+                self.queue.ask(self.work.clean(names, settings.now()))
 
     def file_job(self, image: images.ShownImage, form: str, user: str) -> SiteJob:
         """Queue a file of an image, or `oras`: its SIF into the registry."""

@@ -39,6 +39,7 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     begun: float
     ended: float
     note: str
+    exit_code: int
     progress: JobProgress
     command: str
     image: str  #: "pyg/2.8.1-torch2.7.1-cu126", which it made

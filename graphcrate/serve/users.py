@@ -60,7 +60,7 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a user as they hold. `disk`: bytes; None: as many as there are."""
 
     queue: int = 100
-    minutes: float = 240.0
+    minutes: float = 720.0
     disk: int | None = None
 
 

@@ -15,7 +15,7 @@ from graphcrate.serve.questions import FileForm, Question
 from graphcrate.serve.queue import LAYOUT, Kind, SiteJob
 
 #: that a job may take; the site of a build's Slurm may give it less
-_MINUTES: dict[Kind, float] = {"read": 1, "plan": 5, "build": 12 * 60, "file": 60, "send": 60}
+_MINUTES: dict[Kind, float] = {"read": 1, "plan": 5, "build": 12 * 60, "file": 60, "send": 60, "clean": 60}
 _WALLED = "--walled"
 _POLITE = ("nice", "-n", "10")  #: before what keeps a machine busy
 
@@ -66,6 +66,12 @@ class SiteWork:
         typed = f"{image.report.name}:{image.report.tag}"
         shown = str(command("publish", typed, to=self.registry, allow_cpu_only=True))
         return self._job("send", Question(), (words,), (shown,), user, now, image=image)
+
+    def clean(self, images: Sequence[str], now: float) -> SiteJob:
+        """Remove images, by the names that addresses have."""
+        names = [name.replace("/", ":") for name in images]
+        words = line(*self.program, "images", "rm", f"--output={self.dist}", "--json", strange=names)
+        return self._job("clean", Question(), (words,), (str(command("images", "rm", *names)),), "", now)
 
     def _image(self, request: BuildRequest, *options: str) -> Argv:
         """Return the command line of `image` for a request, each value in one word with its option."""

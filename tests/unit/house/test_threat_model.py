@@ -5,11 +5,25 @@ import re
 
 from tests import ROOT
 
-PAGES = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("security.md", "cache.md")]
+PAGES = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("security.md", "cache.md", "serve.md")]
 LINES = [line for page in PAGES for line in page.splitlines() if line.startswith("| ")]
 ROWS = [line for line in LINES if not line.startswith("| who, with what")]
 #: who may be hostile
-WHO = ("recipe", "source", "wheel", "mirror", "index", "registry", "image", "published", "cache", "other users", "CI")
+WHO = (
+    "recipe",
+    "source",
+    "wheel",
+    "mirror",
+    "index",
+    "registry",
+    "image",
+    "published",
+    "cache",
+    "other users",
+    "CI",
+    "site",
+    "no login",
+)
 
 
 def test_each_row_names_tests_that_exist():

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import hashlib
 import hmac
 import json
 import re
@@ -23,7 +24,7 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.serve import questions, server, states
 from graphcrate.serve.app import ROUTES, application
-from graphcrate.serve.guard import LARGEST_BODY, Doors
+from graphcrate.serve.guard import LARGEST_BODY, UNIX, Doors, Proxy
 from graphcrate.serve.queue import JobQueue
 from graphcrate.serve.site import Site
 from graphcrate.serve.users import Users
@@ -481,3 +482,21 @@ def test_walled_requirements_name_no_file_and_no_index(text, tmp_path, monkeypat
         own.given([], [path], walled=True)
     path.write_text("dgl\nase>=3\n")
     assert own.given(["rdkit"], [path], walled=True).packages == ("rdkit", "dgl", "ase>=3")
+
+
+def test_file_of_an_image_is_told_with_its_hash_as_it_is_now(call, image, tmp_path):
+    path = tmp_path / "dist/torch/1.0/torch.sif"
+    for _ in range(2):
+        (told,) = json.loads(call("GET", "/v1/images/torch/1.0")[2])["files"]
+        assert told["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+        path.write_bytes(path.read_bytes() + b"0")
+
+
+def test_addresses_on_pages_have_the_scheme_that_the_proxy_says(site, image):
+    doors = Doors(server.names(8080), Users(), Proxy(UNIX, "X-Remote-User", is_only_way=False))
+    for asked, scheme in (
+        (caller(site, doors, peer=None), "https"),
+        (caller(site, Doors(server.names(8080), Users())), "http"),
+    ):
+        text = asked("GET", "/images/torch/1.0", x_remote_user="ada", x_forwarded_proto="https")[2]
+        assert re.findall(r"(\w+)://127.0.0.1:8080/images/torch/1.0/torch.sif", text) == [scheme]
