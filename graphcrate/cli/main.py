@@ -3,6 +3,7 @@
 Stages are imported where a command needs them: an unchanged image is answered in less time than rich takes to load.
 """
 
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -170,7 +171,7 @@ def image(
     pack: Pack = "",
     plan: PlanOnly = False,
     at: remote.At = "",
-    fetch: remote.Fetch = None,
+    save: remote.Save = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     as_json: options.Json = False,
@@ -180,11 +181,8 @@ def image(
     from graphcrate.compat.variants.request import SourceOptions, SuiteOptions
     from graphcrate.compat.variants.targets import MachineRequest
 
-    target = target or ("" if gpu or driver else config().target)
-    machine = MachineRequest(target=target, gpu=gpu_list(gpu), driver=driver)
-    of_lock = SourceOptions(
-        extensions=extensions, locked=locked, without_security=without_security, walled=walled or bool(at)
-    )
+    machine = MachineRequest(target=target or _usual_target(gpu, driver), gpu=gpu_list(gpu), driver=driver)
+    of_lock = SourceOptions(extensions=extensions, locked=locked, without_security=without_security)
     places: dict[str, Any] = {"channel": channel, "mirror": mirror, "wheels": wheels, "toolkit": toolkit}
     places |= {"pyg_lib": pyg_lib, "devel": flavour == "devel", "walled": walled or bool(at)}
     sources = msgspec.structs.replace(of_lock, **places, **of_shared(shared, cache_trust, cache_key, cache_check))
@@ -194,11 +192,13 @@ def image(
     request = build_request("image", name, cuda, **typed)
     made = {"engine": engine, "output": output, "packs": _packs(pack, engine), "slim": slim}
     made |= {"suites": SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)}
-    shown, request = {"quiet": quiet, "verbose": verbose}, msgspec.structs.replace(request, **made)
-    if at or fetch:
-        remote.build(remote.sent(request, mirror, walled=walled), at, fetch, as_json, plan_only=plan, shown=shown)
-    else:
-        _build(request, as_json, plan_only=plan, shown=shown)
+    build = functools.partial(remote.build, at=at, save=save, typed=(mirror, walled)) if at or save else _build
+    build(msgspec.structs.replace(request, **made), as_json, plan_only=plan, shown={"quiet": quiet, "verbose": verbose})
+
+
+def _usual_target(gpu: list[str] | None, driver: str) -> str:
+    """Return the configured target, where nothing names a machine."""
+    return "" if gpu or driver else config().target
 
 
 def _packs(pack: str, engine: str) -> Compression | None:

@@ -60,7 +60,7 @@ ROWS = (
     BuildOption("quiet", "", ("image",), _BUILT),
     BuildOption("verbose", make=_BUILT),
     BuildOption("plan", make=_BUILT),
-    *(BuildOption(name, make=("image",)) for name in ("at", "fetch")),
+    *(BuildOption(name, make=("image",)) for name in ("at", "save")),
     BuildOption("to", make=("publish",)),
     BuildOption("key", make=("publish",)),
     BuildOption("allow-cpu-only", make=("publish",)),

@@ -63,7 +63,7 @@ class ShownImage(NamedTuple):
 
     @property
     def used(self) -> float:
-        """When it was made, asked for or fetched last."""
+        """The time of its last use: made, asked for or fetched."""
         times = [0.0]
         for name in (_USED, "report.json"):
             with contextlib.suppress(OSError):

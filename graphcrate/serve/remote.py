@@ -23,6 +23,7 @@ from graphcrate.host.disk.atomic import claim
 from graphcrate.host.disk.os_errors import explaining
 from graphcrate.host.net import Client
 from graphcrate.model import codec
+from graphcrate.model.command import setting
 from graphcrate.model.errors import (
     UNREADABLE,
     GraphcrateError,
@@ -95,7 +96,7 @@ class SiteResult(NamedTuple):
 def question_of(request: BuildRequest, fetch: Path | None) -> Question:
     """Return what a site is asked for a request. Raises UsageError for what cannot be sent, by its name."""
     if request.recipe:
-        raise _unsendable(str(request.recipe), "a recipe's file", "name a stack, with --with, --apt or --requirements")
+        raise _unsendable(str(request.recipe), "a recipe's file", f"name a stack, with {setting(with_='…').both()}")
     fields = {"stack": request.name}
     for each in request.command().settings:
         if each.name == "requirements" and "text" not in fields:
@@ -104,14 +105,20 @@ def question_of(request: BuildRequest, fetch: Path | None) -> Question:
         elif each.name == "requirements":
             raise _unsendable(each.value or "", "a second file of requirements", "put all into one file")
         elif each.name == "target":
-            raise _unsendable("--target", "a machine of this machine's list", "--gpu and --driver of that machine")
+            raise _unsendable(
+                "--target",
+                "a machine of this machine's list",
+                f"{setting(gpu='v100').both()} and {setting(driver='450.80.02').both()}, of that machine",
+            )
         elif field := _SENT.get(each.name):
             fields[field] = each.value or ""
         else:
             raise _unsendable(f"--{each.name}", "of the machine that builds", "leave it out")
     if fetch:
         if fetch.suffix not in _OPENERS:
-            raise UsageError(f"{fetch} is not a name of a {either(_OPENERS)} file", next_step="--fetch image.sif")
+            raise UsageError(
+                f"{fetch} is not a name of a {either(_OPENERS)} file", next_step=setting(save="image.sif").both()
+            )
         fields["runtime"] = _OPENERS[fetch.suffix]
     return questions.of_form(fields)
 
@@ -132,7 +139,7 @@ class RemoteSite:
             if not self.address.startswith("https:") and urlsplit(address).hostname not in _LOOPBACK:
                 raise UsageError(
                     f"{self.address} has no TLS, and whoever is on the line could read your token",
-                    next_step=f"--at {self.address.replace('http:', 'https:')}",
+                    next_step=setting(at=self.address.replace("http:", "https:")).both(),
                 )
             self._headers["Authorization"] = f"Bearer {token}"
 
@@ -228,7 +235,9 @@ def _checked(address: str) -> str:
     except ValueError:
         is_one = False
     if not is_one or "@" in parts.netloc or parts.query or parts.fragment or visible(address) != address:
-        raise UsageError(f"{visible(address)!r} is not the address of a site", next_step="--at https://site.example/")
+        raise UsageError(
+            f"{visible(address)!r} is not the address of a site", next_step=setting(at="https://site.example/").both()
+        )
     return address.rstrip("/")
 
 

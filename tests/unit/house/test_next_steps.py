@@ -97,7 +97,7 @@ def options_of(verb, commands=None):
 
 #: options that say nothing of an image, and are not typed again for it
 NOT_OF_A_REQUEST = {
-    "image": {"--smoke", "--plan", "--dry-run", "--verbose", "--json"},
+    "image": {"--smoke", "--plan", "--dry-run", "--verbose", "--json", "--at", "--save"},
     "lock": set(),
     "render": {"--output"},
 }

@@ -26,7 +26,7 @@ def request(name="pyg", cuda="11.8", walled=False, mirror=None, **fields):
     sources = SourceOptions(walled=True, mirror=mirror, **fields.pop("sources", {}))
     made = {name: fields.pop(name) for name in ("slim", "suites", "engine", "packs", "output") if name in fields}
     asked = requests.build_request("image", name, cuda, sources=sources, **fields)
-    return sent(msgspec.structs.replace(asked, **made), mirror, walled=walled)
+    return sent(msgspec.structs.replace(asked, **made), mirror, walled)
 
 
 def test_request_is_the_question_of_the_page(tmp_path, monkeypatch):
