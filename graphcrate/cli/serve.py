@@ -39,7 +39,7 @@ def serve(
     to: Annotated[str, typer.Option(help="A registry for SIFs, too: oras://registry.example/team.")] = "",
     output: options.Output = options.DIST,
 ) -> None:
-    """Open a page that says which image runs on a machine, plans and builds it. Prints its address."""
+    """Open a page that says which image runs where, plans and builds it. Prints its address."""
     if new_token:
         _give(new_token, users)
         return
