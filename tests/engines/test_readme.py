@@ -104,7 +104,7 @@ def test_run_it_table_commands_run_in_each_runtime(user, slurm, apptainer, docke
     assert person.type(singularity, (" --nv", "")) == TRAINED
     person.type(job)
     person.type("sbatch --test-only --partition a100 --gpus-per-node 0 pyg.sbatch")
-    person.type("./build.py convert pyg:<tag> --to sqsh --compression zstd --output pyg.sqsh")
+    person.type("./build.py convert pyg:<tag> --to sqsh --output pyg.sqsh")
     assert person.type(srun) == TRAINED
     person.type(load)
     assert person.type(run, ("--gpus all ", "")) == TRAINED

@@ -88,7 +88,7 @@ def test_pai_sections_publish_the_image_and_write_the_job(typist, built_image, r
 @pytest.mark.engine("slurm", "apptainer build")
 def test_testing_page_commands_pass_here_and_in_slurm(typist, built_image, slurm):
     user = typist(slurm.environment)
-    user.type("./build.py convert pyg:<tag> --to sif --compression zstd")
+    user.type("./build.py convert pyg:<tag> --to sif")
     user.types(TEST, "Testing an image where it will run", *["torch: passed on cpu"] * 3)
     # a person's nodes are others than where they type; here they are this machine, where it has just passed
     shutil.rmtree(built_image.layout.parent / "passes")
