@@ -13,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from kubernetes_validate import ValidationError, validate
 
 from graphcrate.compat.variants import recipes, targets
 from graphcrate.compat.variants.targets import NodeFabric
@@ -159,6 +160,21 @@ def test_name_that_kubernetes_does_not_take_is_refused_with_one_that_it_takes(na
         jobs.text(msgspec.structs.replace(SAMPLES["kubernetes.yaml"], name=name))
     given = refused.value.next_step.split()[1]
     assert f"name: {given}\n" in jobs.text(msgspec.structs.replace(SAMPLES["kubernetes.yaml"], name=given))
+
+
+@pytest.mark.parametrize("version", ["1.30", "1.37"])
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name.startswith("kubernetes")])
+def test_kubernetes_job_passes_the_schema_of_kubernetes(name, version):
+    for made in yaml.safe_load_all(jobs.text(SAMPLES[name])):
+        validate(made, version, strict=True)
+
+
+@pytest.mark.parametrize(("field", "value"), [("completionMode", 5), ("completion-mode", "Indexed")])
+def test_schema_of_kubernetes_refuses_a_job_with_this_field(field, value):
+    _, made = yaml.safe_load_all(jobs.text(SAMPLES["kubernetes-nodes.yaml"]))
+    made["spec"][field] = value
+    with pytest.raises(ValidationError, match=field):
+        validate(made, "1.37", strict=True)
 
 
 @pytest.mark.parametrize("typed", ['python a.py --title "a: b"', "echo $(date) $HOME $$", "X=1 python a.py # 'c'"])
