@@ -161,10 +161,11 @@ class Maker:
         """Build the image, check it, and write lock and report beside it."""
         folder, lock, engine = self.images.folder(plan), resolution.lock, self.images.engine
         self._check_output(plan)
+        taken = None
         if self._site is not None:
             from graphcrate.assembly import site_parts
 
-            site_parts.take(self._site, plan, ctx)
+            taken = site_parts.take(self._site, plan, ctx)
         self.say_plan(plan, resolution, ctx)
         self.forecast.require_room(plan, lock, ctx)
         try:
@@ -185,6 +186,8 @@ class Maker:
             with contextlib.suppress(OSError):  # empty: the first image of this name
                 names.leave(folder.parent)
             raise
+        if self._site is not None and taken is not None:
+            site_parts.compare(self._site, taken, plan, ctx)
         report = self._report(plan, resolution, built, ctx)
         write_file(folder / "lock.json", encode(lock))
         ctx.progress.note(summary.step(3, "check the image"))

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.assembly import site_parts
 from graphcrate.assembly.output import ImageFolders
 from graphcrate.checks.new_image import AUDIT
 from graphcrate.host import trace
@@ -68,7 +67,6 @@ def take(shared: SiteCache, key: str, plan: Plan, images: ImageFolders, ctx: Con
                 shared.parts.pop()
                 ctx.progress.note(f"{place.name}: {title} is not taken: {why}")
                 continue
-            site_parts.note_makers(plan, Making(maker=known.maker, made=known.made, seconds=known.seconds), ctx)
             for name in blobs.keys() & targets.keys():
                 cache.adopt(targets[name], blobs[name])
             return _written(there, folder, plan, images, shared, ctx)

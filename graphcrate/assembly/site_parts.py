@@ -16,8 +16,8 @@ from graphcrate.host.disk.cache import Cache, kept, kept_bytes
 from graphcrate.inputs import making
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.making import Making
-from graphcrate.inputs.shared.entry import BASE, LAYER, MOST_FILES, CacheEntry
-from graphcrate.inputs.shared.site_cache import SiteCache
+from graphcrate.inputs.shared.entry import BASE, LAYER, MOST_FILES, CacheEntry, SharedFile
+from graphcrate.inputs.shared.site_cache import SiteCache, Taken
 from graphcrate.model.lock import DebianBase
 from graphcrate.model.plan import Plan
 from graphcrate.model.report import BuildReport, LayerRecord
@@ -32,6 +32,7 @@ class ImagePart(NamedTuple):
     key: str
     title: str
     records: Mapping[str, Path]
+    makers: Path  #: folder of the record of who made it, of one that came from elsewhere
 
     def layer(self, cache: Cache) -> LayerRecord | None:
         """Return its record where all of it is in the cache, and else None."""
@@ -41,23 +42,19 @@ class ImagePart(NamedTuple):
         blob = cache.blob(record.digest)
         return record if blob.is_file() and blob.stat().st_size == record.size else None
 
-    def makers(self, cache: Cache) -> Path:
-        """Return the folder of the record of who made it."""
-        return cache.path("makers", self.kind, self.key)
-
 
 def _base(plan: Plan, cache: Cache) -> Iterator[ImagePart]:
     base = plan.base.base
     if isinstance(base, DebianBase):
         key, title = debian.key(base), suites.titled(base.suite)
-        yield ImagePart(BASE, key, title, {_RECORD: debian.record_path(base, cache)})
+        yield ImagePart(BASE, key, title, {_RECORD: debian.record_path(base, cache)}, debian.makers(base, cache))
 
 
 def _layers(plan: Plan, cache: Cache) -> Iterator[ImagePart]:
     for layer in records.layers(plan, cache):
         paths = {path.name: path for path in layer.installation_paths()}
         paths[_RECORD] = cache.path("layers", f"{layer.key}.json")
-        yield ImagePart(LAYER, layer.key, layer.step.title, paths)
+        yield ImagePart(LAYER, layer.key, layer.step.title, paths, cache.path("makers", LAYER, layer.key))
 
 
 KINDS: tuple[Callable[[Plan, Cache], Iterator[ImagePart]], ...] = (_base, _layers)
@@ -69,15 +66,32 @@ def parts(plan: Plan, cache: Cache) -> list[ImagePart]:
 
 
 @trace.span("look for layers in a shared cache")
-def take(shared: SiteCache, plan: Plan, ctx: Context) -> None:
-    """Bring the parts of a plan that are not here and that a shared cache has."""
+def take(shared: SiteCache, plan: Plan, ctx: Context) -> Taken:
+    """Bring the parts of a plan that are not here and that a shared cache has; return those to make here too."""
+    taken = Taken()
     absent = [part for part in parts(plan, ctx.cache) if part.layer(ctx.cache) is None]
-    taken = [part.title for part in absent if _take(shared, part, ctx)]
-    if taken:
-        ctx.progress.note(f"from a shared cache, signed by a key that you trust: layers {', '.join(taken)}")
+    titles = [part.title for part in absent if _take(shared, part, taken, ctx)]
+    if titles:
+        ctx.progress.note(f"from a shared cache, signed by a key that you trust: layers {', '.join(titles)}")
+    return taken
 
 
-def _take(shared: SiteCache, part: ImagePart, ctx: Context) -> bool:
+def compare(shared: SiteCache, taken: Taken, plan: Plan, ctx: Context) -> None:
+    """Compare parts that were made here with entries. Raises IntegrityError for another one."""
+    for part in parts(plan, ctx.cache) if taken.compared else ():
+        record = part.layer(ctx.cache)
+        if record is not None and part.key in taken.compared:
+            place, known = taken.compared[part.key]
+            made = record.digest.removeprefix("sha256:")
+            shared.compare_file(place, known, _blob(known), f"the layer {part.title}, made here,", made)
+
+
+def _blob(known: CacheEntry) -> SharedFile:
+    (blob,) = (file for file in known.files if file.name == file.sha256)
+    return blob
+
+
+def _take(shared: SiteCache, part: ImagePart, taken: Taken, ctx: Context) -> bool:
     cache = ctx.cache
 
     def objection(known: CacheEntry) -> str:
@@ -86,7 +100,10 @@ def _take(shared: SiteCache, part: ImagePart, ctx: Context) -> bool:
         return "" if len(blobs) == 1 and names == {*part.records, blobs[0].name} else "it is another layer"
 
     for place, known in shared.entries(part.kind, part.key, part.title, objection):
-        (blob,) = (file for file in known.files if file.name == file.sha256)
+        if shared.is_picked():
+            taken.compared[part.key] = place, known
+            return False
+        blob = _blob(known)
         is_here = blob.is_at(cache.blob(blob.name))
         with cache.folder() as folder:
             names = [file.name for file in known.files if file is not blob or not is_here]
@@ -97,9 +114,12 @@ def _take(shared: SiteCache, part: ImagePart, ctx: Context) -> bool:
                 shared.parts.pop()
                 ctx.progress.note(f"{place.name}: {part.title} is not taken: its record is of another layer")
                 continue
-            for name in names:
-                cache.adopt(folder / name, cache.blob(name) if name == blob.name else part.records[name])
-        making.keep(part.makers(cache), Making(maker=known.maker, made=known.made, seconds=known.seconds), cache)
+            # First that it came from elsewhere, last the record that says it is here; what is ours stays.
+            making.keep(part.makers, Making(maker=known.maker, made=known.made, seconds=known.seconds), cache)
+            for name in sorted(names, key=lambda name: name == _RECORD):
+                target = cache.blob(name) if name == blob.name else part.records[name]
+                if name in (_RECORD, blob.name) or kept_bytes(target) is None:
+                    cache.adopt(folder / name, target)
         return True
     return False
 
@@ -113,13 +133,6 @@ def give(shared: SiteCache, plan: Plan, report: BuildReport, ctx: Context) -> No
         record = part.layer(ctx.cache)
         if record is not None:
             share = report.seconds * record.size / max(1, report.bytes)
-            of = making.read(part.makers(ctx.cache), otherwise=making.here(round(share, 1)))
+            of = making.read(part.makers, otherwise=making.here(round(share, 1)))
             sources = {record.digest.removeprefix("sha256:"): ctx.cache.blob(record.digest), **part.records}
             shared.offer(part.kind, part.key, sources, part.title, of)
-
-
-def note_makers(plan: Plan, maker: Making, ctx: Context) -> None:
-    """Note who made the parts of an image that came whole, where that is not known."""
-    for part in parts(plan, ctx.cache):
-        if part.layer(ctx.cache) is None:
-            making.keep(part.makers(ctx.cache), maker, ctx.cache)

@@ -35,6 +35,11 @@ def keep(folder: Path, making: Making, cache: Cache) -> None:
     cache.keep(folder / _FILE, msgspec.json.encode(making))
 
 
+def is_kept(folder: Path) -> bool:
+    """Return whether what is in a folder has a record, damaged or not."""
+    return (folder / _FILE).exists()
+
+
 def read(folder: Path, otherwise: Making | None = None) -> Making:
     """Return the record of what is in a folder; where it has none, `otherwise`, or that its maker is not known."""
     if otherwise is not None:

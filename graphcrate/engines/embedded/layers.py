@@ -130,10 +130,9 @@ class Workshop:
                 if package.is_sdist or package.compiled:
                     sha256 = ""  # there is no promised hash of what was built here
                 check_tags(path.name, self.python, self.glibc, self.platform)
-                if self.installation(origin) is None:
-                    with open_wheel(path) as opened:
-                        installation = place(opened, self.python)
-                    self.cache.keep(self.installation_path(origin), msgspec.msgpack.encode(installation))
+                with open_wheel(path) as opened:  # also where a shared cache gave a record: this layer is ours
+                    installation = place(opened, self.python)
+                self.cache.keep(self.installation_path(origin), msgspec.msgpack.encode(installation))
                 wheels.append(
                     WheelFile(name=package.name, version=package.version, path=path, origin=origin, sha256=sha256)
                 )

@@ -13,6 +13,7 @@ from graphcrate.compat.facts import identities, suites
 from graphcrate.compat.plan.planning import SYSTEM_PATH, base_packages
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache, kept
+from graphcrate.inputs import making
 from graphcrate.inputs.bases import Base, listed
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, SuiteArchive
 from graphcrate.inputs.bases.debs import fetch_debs
@@ -87,14 +88,15 @@ def prepare_compiler(lock: DebianBase, base: DebianBase, ctx: Context) -> Base:
     """Install the locked packages for programs to run in alone: no layer is made of them.
 
     Where `base`, an image's, has a part of them, that is made first, and they are installed on a copy of its tree.
+    No compiler runs in what a shared cache gave: else a compile that checks it would find what its signer wishes.
     Raises as `prepare`.
     """
-    further = beyond(lock, base)
+    further, is_ours = beyond(lock, base), not any(making.is_kept(makers(each, ctx.cache)) for each in (lock, base))
     whole, rootfs = ctx.cache.path("bases", "debian", key(lock), "rootfs"), _grown(lock, ctx.cache)
-    if not further or whole.is_dir():
+    if is_ours and (not further or whole.is_dir()):
         return prepare(lock, ctx)
     if not rootfs.is_dir():
-        below = prepare(base, ctx)
+        below, further = (prepare(base, ctx), further) if is_ours else (None, lock.packages)
         with ctx.cache.exclusively(f"base-{key(lock)}"), ctx.cache.guard():
             if not rootfs.is_dir():
                 _grow(lock, further, below, rootfs, ctx)
@@ -115,16 +117,21 @@ def _grown(lock: DebianBase, cache: Cache) -> Path:
     return cache.path("bases", "debian", key(lock), "grown")
 
 
-def _grow(lock: DebianBase, further: Sequence[DebianPackage], below: Base, rootfs: Path, ctx: Context) -> None:
-    """Make the tree of a base from the layer of another one, and the packages that it has besides."""
+def _grow(lock: DebianBase, further: Sequence[DebianPackage], below: Base | None, rootfs: Path, ctx: Context) -> None:
+    """Make the tree of a base from the layer of another one and these packages; of these alone where that is None."""
     ctx.cache.require(SCRATCH_BYTES, f"the {suites.titled(lock.suite)} base with a compiler")
     debs = fetch_debs(further, lock.suite, ctx, listed=lock.listed)
     size = sum(path.stat().st_size for path in debs)
     with ctx.cache.folder() as folder:
         root = folder / "root"
         with ctx.progress.task(f"installing {len(debs)} more packages of {suites.titled(lock.suite)}", size) as task:
-            unpack([LayerBlob(path=ctx.cache.blob(it.digest), media_type=it.media_type) for it in below.layers], root)
-            install_more(debs, root, task.advance, below.emulator)
+            if below is None:
+                platform = platform_of(lock)
+                install(debs, root, lock.suite, task.advance, platform, prepare_emulator(platform, ctx))
+            else:
+                layers = [LayerBlob(path=ctx.cache.blob(it.digest), media_type=it.media_type) for it in below.layers]
+                unpack(layers, root)
+                install_more(debs, root, task.advance, below.emulator)
         ctx.cache.adopt(root, rootfs)
 
 
@@ -173,6 +180,11 @@ def made(lock: DebianBase, cache: Cache) -> LayerRecord | None:
 def record_path(lock: DebianBase, cache: Cache) -> Path:
     """Return the path of the record of a base's layer, existing or not."""
     return cache.path("bases", "debian", key(lock), _RECORD)
+
+
+def makers(lock: DebianBase, cache: Cache) -> Path:
+    """Return the folder of the record of who made a base, of one that came from a shared cache."""
+    return cache.path("makers", "base", key(lock))
 
 
 def _upstream(lock: DebianBase, name: str) -> str:

@@ -53,7 +53,7 @@ _Result = TypeVar("_Result")
 
 @dataclass
 class Taken:
-    """Entries whose wheels are compiled here all the same, to compare, by their keys."""
+    """Entries whose files are made here all the same, to compare, by their keys."""
 
     compared: dict[str, tuple[CachePlace, CacheEntry]] = field(default_factory=dict)
 
@@ -173,7 +173,7 @@ class SiteCache:
         for shelf, package in sources.items():
             key, objection = shelf.name, functools.partial(_objection, package)
             for place, known in self.entries(COMPILED, key, package.name, objection):
-                if self.share and self.pick(self.share) == 0:
+                if self.is_picked():
                     taken.compared[key] = place, known
                     break
                 if self.bring_wheel(place, known, shelf, package.name):
@@ -182,6 +182,10 @@ class SiteCache:
         if names:
             self.ctx.progress.note(f"from a shared cache, signed by a key that you trust: {', '.join(sorted(names))}")
         return taken
+
+    def is_picked(self) -> bool:
+        """Return whether an entry is one of those to make here too."""
+        return bool(self.share) and self.pick(self.share) == 0
 
     def bring_wheel(self, place: CachePlace, known: CacheEntry, shelf: Path, title: str) -> bool:
         """Bring an entry's wheel into its folder of the cache, with the record of who made it; tell whether."""
@@ -199,17 +203,22 @@ class SiteCache:
         made = {wheel.parent.name: wheel for wheel in wheels}
         for key, (place, known) in taken.compared.items():
             (file,) = known.files
-            if key not in made or (here := sha256_of(made[key])) == file.sha256:
-                continue
-            self.ctx.cache.write(self._refusal(known), b"")
-            raise IntegrityError(
-                f"{made[key].name}, compiled here, is another file than the one in {place.name}",
-                cause=f"The same sources and compilers give the same bytes: {printable(known.maker)} wrote "
-                f"{file.sha256} on {printable(known.made)}, and this machine, {making.this_machine()}, made {here}. "
-                "One of the two is faulty, or was changed.",
-                next_step=f"{command('cache', 'prune', cache=place.name, cache_trust='cosign.pub')}    (with --yes it "
-                "goes); ask who has the key that signed it. The same command again takes the wheel from here",
-            )
+            if key in made:
+                self.compare_file(place, known, file, f"{made[key].name}, compiled here,", sha256_of(made[key]))
+
+    def compare_file(self, place: CachePlace, known: CacheEntry, file: SharedFile, what: str, here: str) -> None:
+        """Compare a file of an entry with what was made here (SHA-256). Raises IntegrityError for another one."""
+        if here == file.sha256:
+            return
+        self.ctx.cache.write(self._refusal(known), b"")
+        raise IntegrityError(
+            f"{what} is another file than the one in {place.name}",
+            cause=f"The same sources and compilers give the same bytes: {printable(known.maker)} wrote "
+            f"{file.sha256} on {printable(known.made)}, and this machine, {making.this_machine()}, made {here}. "
+            "One of the two is faulty, or was changed.",
+            next_step=f"{command('cache', 'prune', cache=place.name, cache_trust='cosign.pub')}    (with --yes it "
+            "goes); ask who has the key that signed it. The same command again takes it from here",
+        )
 
     def give(self, wheels: Iterable[Path]) -> None:
         """Put wheels of the cache into the place that is written to, where it lacks them."""

@@ -1,5 +1,7 @@
 """Bases and layers of a shared cache: with their records a build goes on without wheels and Debian's packages."""
 
+import hashlib
+import shutil
 from types import SimpleNamespace
 
 import msgspec
@@ -7,14 +9,19 @@ import pytest
 
 from graphcrate.assembly import site_parts
 from graphcrate.engines.embedded import records
+from graphcrate.host.disk.cache import kept_bytes
 from graphcrate.inputs import bases
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.shared import entry
 from graphcrate.inputs.shared.entry import CacheEntry, SharedFile
+from graphcrate.inputs.wheels.install import Installation, Placed
+from graphcrate.model import codec
+from graphcrate.model.errors import IntegrityError
 from graphcrate.model.lock import Lock
 from graphcrate.model.plan import BaseStep, FilesStep, PlannedFile
-from tests.made import bookworm, deb
+from tests.made import bookworm, deb, refused
 from tests.unit import tars
+from tests.unit.conftest import Recorder
 from tests.unit.engines.test_embedded_builder import (
     BASE,
     IMAGE,
@@ -32,10 +39,20 @@ from tests.unit.inputs.test_shared_cache import (
 )
 
 DEBIAN = bookworm(deb("python3.11", "3.11.2-6"), deb("libc6", "2.36-9"))
+
+
+def sha256(data):
+    return hashlib.sha256(data).hexdigest()
+
+
 LOCK = Lock(
     recipe="r", cuda="cpu", candidate="pypi", torch_cuda="cpu", python="3.11", created=1, request_sha256="",
     base=DEBIAN, packages=(),
 )  # fmt: skip
+
+
+def on_debian(plan):
+    return msgspec.structs.replace(plan, steps=(BaseStep(base=DEBIAN, image=IMAGE), *plan.steps[1:]))
 
 
 class Site:
@@ -47,7 +64,8 @@ class Site:
         venv = FilesStep(title="venv", files=(PlannedFile(path="/opt/venv/bin/python", link="/usr/bin/python3"),))
         steps = (venv, wheels_step("first", packages[:1]), wheels_step("second", packages[1:]))
         plan = planned(*steps)
-        self.plan = msgspec.structs.replace(plan, steps=(BaseStep(base=DEBIAN, image=IMAGE), *plan.steps[1:]))
+        self.plan = on_debian(plan)
+        self.files = files
         self.lock = msgspec.structs.replace(LOCK, packages=packages)
         self.packages = {package.file.sha256 for package in packages}
         self.giver = user("giver", self.place, signs=True)
@@ -62,14 +80,22 @@ class Site:
         self.report = SimpleNamespace(seconds=100.0, bytes=size)
         site_parts.give(self.giver.cache, self.plan, self.report, self.giver.ctx)
 
-    def take(self, name="second"):
+    def take(self, name="second", check=""):
         """Be another user; what is here then."""
-        self.second = self.user(name, self.place)
-        site_parts.take(self.second.cache, self.plan, self.second.ctx)
+        self.second = self.user(name, self.place, check=check)
+        self.taken = site_parts.take(self.second.cache, self.plan, self.second.ctx)
         return records.layered(self.plan, self.second.ctx.cache)
 
     def entries(self, kind):
         return sorted((self.place / "entries").glob(f"{kind}-*"))
+
+    def give_other_files(self, path, replaced):
+        """Sign an entry with these bytes under the names of its files."""
+        blobs = self.place / "blobs/sha256"
+        new = {name: SharedFile(name=name, size=len(data), sha256=sha256(data)) for name, data in replaced.items()}
+        for name, file in new.items():
+            (blobs / file.sha256).write_bytes(replaced[name])
+        self.seal(path, files=tuple(new.get(file.name, file) for file in self.seal(path).files))
 
     def seal(self, path, signer=SITE, **changes):
         kind, _, key = path.stem.partition("-")
@@ -182,3 +208,75 @@ def test_parts_that_are_there_are_not_given_again(site):
     before = [path.stat().st_mtime_ns for path in (site.place / "entries").iterdir()]
     site_parts.give(site.giver.cache, site.plan, site.report, site.giver.ctx)
     assert [path.stat().st_mtime_ns for path in (site.place / "entries").iterdir()] == before
+
+
+def forged(site):
+    """Sign another record for the wheel `one`: of a file more, with bytes of the signer."""
+    cache = site.giver.ctx.cache
+    first, _ = records.layers(site.plan, cache)
+    (path,) = first.installation_paths()
+    whole = codec.unpack(kept_bytes(path), Installation)
+    more = Placed(path="/opt/venv/lib/python3.11/site-packages/one/zz.pth", mode=0o644, content=b"import os")
+    data = msgspec.msgpack.encode(msgspec.structs.replace(whole, files=(*whole.files, more)))
+    (entry_path,) = (each for each in site.entries("layer") if first.key in each.name)
+    site.give_other_files(entry_path, {path.name: data})
+    return path.relative_to(cache.root)
+
+
+def test_layer_that_is_made_here_has_its_wheels_files_alone_whatever_record_a_key_has_signed(site):
+    forged(site)
+    assert site.take() == site.packages
+    other = on_debian(planned(wheels_step("other", site.plan.steps[2].packages)))
+    (made,) = build(other, site.files, site.second.ctx.cache, base=site.base)
+    (clean,) = build(other, site.files, site.user("clean").ctx.cache, base=site.base)
+    assert made == clean
+
+
+def test_record_of_a_wheel_that_is_ours_stays(site):
+    path = forged(site)
+    cache = site.user("second", site.place).ctx.cache
+    build(on_debian(planned(wheels_step("other", site.plan.steps[2].packages))), site.files, cache, base=site.base)
+    ours = (cache.root / path).read_bytes()
+    assert site.take() == site.packages
+    assert (cache.root / path).read_bytes() == ours
+
+
+def test_parts_that_are_picked_are_made_here_and_the_same_bytes_pass(site):
+    assert site.take(check="1") == frozenset()
+    cache = site.second.ctx.cache
+    assert debian.made(DEBIAN, cache) is None
+    assert len(site.taken.compared) == 3
+    assert build(site.plan, site.files, cache, base=site.base) == site.layers
+    site_parts.compare(site.second.cache, site.taken, site.plan, site.second.ctx)
+    assert site.second.cache.parts == []
+
+
+def test_picked_layer_with_other_bytes_is_an_error_and_refused_for_good(site):
+    _, first, other = site.layers
+    for path in site.entries("layer"):
+        known = site.seal(path)
+        files = {file.name: file for file in known.files}
+        if first.digest[7:] in files:
+            files[first.digest[7:]] = SharedFile(name=other.digest[7:], size=other.size, sha256=other.digest[7:])
+            site.seal(path, files=tuple(files.values()))
+    site.take(check="1")
+    build(site.plan, site.files, site.second.ctx.cache, base=site.base)
+    with refused(IntegrityError, "the layer first, made here, is another file", "cache prune"):
+        site_parts.compare(site.second.cache, site.taken, site.plan, site.second.ctx)
+    shutil.rmtree(site.second.ctx.cache.root / "layers")
+    assert len(site.take()) == 1
+    assert any("first is not taken: made here it was another file" in line for line in site.second.said.lines)
+
+
+def test_no_compiler_runs_in_a_base_that_a_shared_cache_gave(site, monkeypatch):
+    """A check of a compiled wheel that ran in its signer's base would find what they wish."""
+    gcc, grown = deb("g++-12", "12.2.0"), []
+    compiler = bookworm(*DEBIAN.packages, gcc)
+    monkeypatch.setattr(debian, "fetch_debs", lambda packages, *_, **__: grown.append(packages) or [])
+    monkeypatch.setattr(debian, "install", lambda _, root, *__: root.mkdir())
+    site.take()
+    ctx = SimpleNamespace(cache=site.second.ctx.cache, progress=Recorder())
+    for lock in (compiler, DEBIAN):
+        tree = debian.prepare_compiler(lock, DEBIAN, ctx).rootfs
+        assert tree.name == "grown"
+    assert grown == [compiler.packages, DEBIAN.packages]
