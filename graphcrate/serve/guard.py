@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 
 from graphcrate.host import settings
@@ -21,6 +22,7 @@ from graphcrate.serve.users import LONGEST_TOKEN, Users, is_name
 LARGEST_BODY = 512 << 10  #: bytes of a request
 LONGEST_ADDRESS = 8000  #: bytes of a path with its query
 BODY_SECONDS = 20.0  #: for a request to arrive
+_TOO_LARGE = f"a request has at most {LARGEST_BODY >> 10} kB"
 _CHANGING = ("POST", "DELETE")
 _METHODS = ("GET", "HEAD", *_CHANGING)
 #: of pages of ours; a report, which has style and script in itself, gets an origin of its own
@@ -81,10 +83,6 @@ class Denial(NamedTuple):
     headers: dict[str, str] = {}  # noqa: RUF012 (nobody changes it)
 
 
-class _TooLargeError(Exception):
-    """More came than was announced."""
-
-
 class Guard:
     """An ASGI application before another."""
 
@@ -106,10 +104,8 @@ class Guard:
         if refusal is None:
             try:
                 await self._app(scope, _limited(receive), answered)
-            except _TooLargeError:
-                refusal = Denial(413, f"a request has at most {LARGEST_BODY >> 10} kB")
-            except TimeoutError:
-                refusal = Denial(408, f"the request did not arrive within {BODY_SECONDS:g} s")
+            except HTTPException as error:
+                refusal = Denial(error.status_code, error.detail)
         if refusal is not None:
             answer = PlainTextResponse(f"{refusal.why}\n", refusal.status, refusal.headers)
             await answer(scope, receive, answered)
@@ -136,7 +132,7 @@ class Guard:
             return Denial(414, "the address is too long; send a form")
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdecimal() and len(length) < 20) or int(length) > LARGEST_BODY:
-            return Denial(413, f"a request has at most {LARGEST_BODY >> 10} kB")
+            return Denial(413, _TOO_LARGE)
         return None
 
     def _unknown(self, scope: Scope, headers: Headers) -> Denial | None:
@@ -191,7 +187,10 @@ def _forged(scope: Scope, headers: Headers) -> Denial | None:
     if not _is_same_site(headers, headers["host"]):
         return Denial(403, "another site sent this request")
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if scope["path"].startswith("/v1/") and scope["method"] == "POST" and kind != "application/json":
+    # a form always says its type, and its page's script may say JSON to its own site alone
+    is_bare = not kind and headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+    is_json = kind == "application/json" or is_bare
+    if scope["path"].startswith("/v1/") and scope["method"] == "POST" and not is_json:
         return Denial(415, "send JSON: Content-Type: application/json")
     return None
 
@@ -213,18 +212,26 @@ def _is_same_site(headers: Headers, host: str) -> bool:
 
 
 def _limited(receive: Receive) -> Receive:
-    """The same, of which no more is taken than a request may have, and no longer waited for."""
-    length, is_whole = 0, False
+    """The same, of which no more is taken than a request may have, and no longer waited for.
+
+    Raises HTTPException, which the application answers.
+    """
+    length, is_whole, end = 0, False, 0.0
 
     async def limited() -> MutableMapping[str, Any]:
-        nonlocal length, is_whole
+        nonlocal length, is_whole, end
         if is_whole:
             return await receive()
-        message = await asyncio.wait_for(receive(), BODY_SECONDS)
+        end = end or asyncio.get_running_loop().time() + BODY_SECONDS
+        try:
+            async with asyncio.timeout_at(end):
+                message = await receive()
+        except TimeoutError as error:
+            raise HTTPException(408, f"the request did not arrive within {BODY_SECONDS:g} s") from error
         length += len(message.get("body", b""))
         is_whole = not message.get("more_body", False)
         if length > LARGEST_BODY:
-            raise _TooLargeError
+            raise HTTPException(413, _TOO_LARGE)
         return message
 
     return limited

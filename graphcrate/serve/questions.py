@@ -23,11 +23,12 @@ FileForm = Literal["sif", "sqsh", "docker"]
 FORMS: Mapping[FileForm, RuntimeName] = {
     form: name for name, row in RUNTIMES.items() for form in get_args(FileForm) if row.own.file and row.own.to == form
 }
-_ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f]*$"
+_END = r"(?!\n)$"  #: of a text: `$` alone would let a newline follow
+_ONE_LINE = rf"^[^\x00-\x1f\x7f-\x9f]*{_END}"
 _LINES = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
 _SMI_DRIVER = re.compile(r"Driver Version: *(\d+(?:\.\d+)+)")
 
-Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)]
+Name = Annotated[str, msgspec.Meta(pattern=rf"^[a-z0-9][a-z0-9-]*{_END}", max_length=60)]
 Line = Annotated[str, msgspec.Meta(pattern=_ONE_LINE, max_length=100)]
 Words = Annotated[str, msgspec.Meta(pattern=_ONE_LINE, max_length=2000)]
 #: of files that `image` takes; and of those that `adopt` and `init` make its words of
@@ -36,8 +37,10 @@ _SCRIPTS = (
     r"(?:[A-Za-z0-9][\w.-]{0,60}\.)?(?:Docker|docker|Container)file(?:\.[\w-]{1,20})?|Singularity|README|"
     r"[A-Za-z0-9][\w.-]{0,60}\.(?:def|sh|bash|md|rst)"
 )
-#: What a dropped file may be called: its name says its format.
-FileName = Annotated[str, msgspec.Meta(pattern=rf"^({_LISTS}|{_SCRIPTS}|{_CODE})?$", max_length=70)]
+#: What a dropped file may be called: its name says its format. The program reads its defaults in graphcrate.toml.
+FileName = Annotated[
+    str, msgspec.Meta(pattern=rf"^(?!graphcrate\.toml)({_LISTS}|{_SCRIPTS}|{_CODE})?{_END}", max_length=70)
+]
 FileText = Annotated[str, msgspec.Meta(pattern=_LINES, max_length=200_000)]
 
 
@@ -45,10 +48,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A request of a site's user. An empty field was not filled in."""
 
     stack: Name = "pyg"
-    cuda: Annotated[str, msgspec.Meta(pattern=r"^([0-9][0-9.]*|cpu)?$", max_length=10)] = ""
+    cuda: Annotated[str, msgspec.Meta(pattern=rf"^([0-9][0-9.]*|cpu)?{_END}", max_length=10)] = ""
     gpu: Annotated[str, msgspec.Meta(pattern=_LINES, max_length=20_000)] = ""  #: or what nvidia-smi prints
     driver: Line = ""
-    runtime: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9-]*$", max_length=40)] = ""
+    runtime: Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9-]*{_END}", max_length=40)] = ""
     packages: Words = ""
     apt: Words = ""
     file: FileName = ""  #: that was dropped

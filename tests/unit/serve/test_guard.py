@@ -136,7 +136,10 @@ CHANGES = [
     ("POST", "/v1/plans", [("content-type", "application/json; charset=utf-8")], 200),
     ("POST", "/v1/plans", [FORM], 415),
     ("POST", "/v1/plans", [("content-type", "text/plain")], 415),
-    ("POST", "/v1/plans", [], 415),
+    ("POST", "/v1/plans", [("content-length", "2")], 415),
+    ("POST", "/v1/plans", [("transfer-encoding", "chunked")], 415),
+    ("POST", "/v1/images/pyg/1.0/sif", [], 200),
+    ("POST", "/v1/images/pyg/1.0/sif", [("origin", "https://evil.example")], 403),
     ("DELETE", "/v1/jobs/p1", [], 200),
     ("DELETE", "/v1/jobs/p1", [("sec-fetch-site", "cross-site")], 403),
     ("DELETE", "/v1/jobs/p1", [("sec-fetch-site", "same-site")], 403),
@@ -190,6 +193,21 @@ def test_body_that_does_not_arrive_is_not_waited_for(doors, monkeypatch):
         await guard._limited(never)()
 
     assert asked(doors[OPEN], FORM, app=waiting, method="POST")[0] == 408
+
+
+def test_body_that_arrives_a_byte_at_a_time_has_one_time_for_all(doors, monkeypatch):
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.05)
+
+    async def trickling(scope, receive, send):
+        async def byte():
+            await asyncio.sleep(0.01)
+            return {"type": "http.request", "body": b"x", "more_body": True}
+
+        limited = guard._limited(byte)
+        for _ in range(1000):
+            await limited()
+
+    assert asked(doors[OPEN], FORM, app=trickling, method="POST")[0] == 408
 
 
 def test_log_line_names_the_user_and_stays_one_line(doors):

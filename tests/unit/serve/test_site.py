@@ -311,6 +311,10 @@ def test_dockerfile_is_not_planned_before_it_is_read(call, site):
     "asked",
     [
         *({"stack": stack} for stack in ("../../etc/passwd", "./mine.toml", "-x", "")),
+        *({name: f"{value}\n"} for name, value in {"stack": "pyg", "cuda": "11.8", "runtime": "docker"}.items()),
+        *({name: "450\n"} for name in ("driver", "packages", "apt")),
+        *({"file": f"{name}\n"} for name in ("requirements.txt", "Dockerfile", "train.py", "README")),
+        {"file": "graphcrate.toml", "text": 'mirror = "http://host/"'},  # defaults of the program
         *({"file": name} for name in ("../x.txt", "a/b.txt", ".hidden", "x.json", "x.toml[y]")),
         *({"gpu": "v100\x1b[2J"}, {"packages": "a\nb"}, {"packages": "x" * 3000}, {"unknown": "1"}),
         *({"target": "/etc/x.toml"}, {"slim": "perhaps"}, {"cuda": "11.8; rm"}, {"gpu": 1}),
@@ -355,7 +359,8 @@ def test_form_from_another_site_is_refused(call, headers):
 
 def test_large_request_and_unknown_method_are_refused(call):
     assert call("POST", "/", b"x" * (LARGEST_BODY + 1))[0] == 413
-    assert call("POST", "/", b"x" * (LARGEST_BODY + 1), content_length="1")[0] == 413
+    for path in ("/", "/v1/plans"):
+        assert call("POST", path, b"x" * (LARGEST_BODY + 1), **{"content-length": ""})[0] == 413
     assert call("GET", f"/?{'x' * 9000}")[0] == 414
     assert call("PUT", "/")[0] == 405
 
