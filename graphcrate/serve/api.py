@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,13 +18,18 @@ from graphcrate.serve import images, questions
 from graphcrate.serve.openapi import JSON
 from graphcrate.serve.site import Site, fields_of, image_of, job_of, site_of, user_of
 
-_STREAMS = 100  #: of progress at once
+_STREAMS, _STREAMS_EACH = 100, 20  #: of progress at once, of all and of a user
 _LOOK_SECONDS = 0.3
 
 
 def as_json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 (what msgspec encodes)
     """Answer with a value."""
     return Response(encode(value), status, media_type=JSON)
+
+
+def _shown(site: Site, value: Any) -> Response:  # noqa: ANN401 (what msgspec encodes)
+    """Answer with a value without folders of this machine."""
+    return Response(site.shown(encode(value).decode()), media_type=JSON)
 
 
 async def explain(request: Request) -> Response:
@@ -69,19 +75,19 @@ async def cancel(request: Request) -> Response:
 
 async def events(request: Request) -> Response:
     """Server-sent events: `log` with further lines (JSON text), `progress` with how far it is, `over` at the end."""
-    site, asked = site_of(request), job_of(request)
-    if site.streams >= _STREAMS:
+    site, asked, user = site_of(request), job_of(request), user_of(request)
+    if site.streams.total() >= _STREAMS or (user and site.streams[user] >= _STREAMS_EACH):
         raise HTTPException(503, "too many look at once")
     last = request.headers.get("last-event-id", "0")
     at = int(last) if last.isdecimal() and len(last) < 12 else 0
-    return StreamingResponse(_events(site, asked.id, at), media_type="text/event-stream")
+    return StreamingResponse(_events(site, asked.id, user, at), media_type="text/event-stream")
 
 
-async def _events(site: Site, name: str, at: int) -> AsyncIterator[str]:
-    site.streams += 1
+async def _events(site: Site, name: str, user: str, at: int) -> AsyncIterator[str]:
+    site.streams[user] += 1
     before = ""
     try:
-        while asked := site.queue.get(name):
+        while (asked := site.queue.get(name)) and asked.is_of(user):
             data, at = site.queue.log(asked, at)
             if data:
                 yield f"id: {at}\nevent: log\ndata: {json.dumps(site.shown(data.decode('utf-8', 'replace')))}\n\n"
@@ -96,7 +102,7 @@ async def _events(site: Site, name: str, at: int) -> AsyncIterator[str]:
             yield ":\n\n"  # whoever went away is noticed
             await asyncio.sleep(_LOOK_SECONDS)
     finally:
-        site.streams -= 1
+        site.streams -= Counter((user,))  # no names are kept
 
 
 async def list_builds(request: Request) -> Response:
@@ -109,7 +115,7 @@ async def list_builds(request: Request) -> Response:
 async def list_images(request: Request) -> Response:
     """The reports of all images, what `inspect --json` prints of each, the newest first."""
     listed = await asyncio.to_thread(lambda: list(images.every(site_of(request).dist)))
-    return as_json([image.report for image in listed])
+    return _shown(site_of(request), [image.report for image in listed])
 
 
 async def image(request: Request) -> Response:
@@ -117,7 +123,7 @@ async def image(request: Request) -> Response:
     site, shown = site_of(request), image_of(request)
     proof = await asyncio.to_thread(proof_of, shown.report, site.ctx)
     tabs = shown.tabs(str(request.base_url).rstrip("/"), site.pull(shown))
-    return as_json(await asyncio.to_thread(shown.answer, tabs, proof.dated if proof else ""))
+    return _shown(site, await asyncio.to_thread(shown.answer, tabs, proof.dated if proof else ""))
 
 
 async def make_file(request: Request) -> Response:

@@ -62,7 +62,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, GraphcrateError)
     status = _STATUS.get(type(error), 500)
     if not request.url.path.startswith("/v1/"):
-        return PlainTextResponse(f"{error}\n", status)
+        return PlainTextResponse(f"{site_of(request).shown(error)}\n", status)
     what, cause, step = map(site_of(request).shown, (error.what, error.cause, error.next_step))
     return api.as_json(ErrorAnswer(what=what, cause=cause, next_step=step, exit_code=error.exit_code), status)
 

@@ -139,8 +139,22 @@ def shown(dist: Path, name: str, tag: str) -> ShownImage | None:
     folder = (dist / name / tag).resolve()
     if folder.parent != dist.resolve() / name:
         return None
-    report = read_report(folder / "report.json")
+    report = _report(folder / "report.json")
     return ShownImage(report, folder) if report and (report.name, report.tag) == (name, folder.name) else None
+
+
+def _report(path: Path) -> BuildReport | None:
+    """Read a report, and not again as long as its file is the same."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _read(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=5000)
+def _read(path: Path, *_: int) -> BuildReport | None:
+    return read_report(path)
 
 
 def every(dist: Path) -> Iterator[ShownImage]:

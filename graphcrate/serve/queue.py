@@ -97,11 +97,13 @@ class JobQueue:
         at_once: Mapping[Kind, int] = AT_ONCE,
     ) -> None:
         """Read what an earlier server left. `start`: a command in a folder, its stdout in a file of this name."""
-        self._folder, self._start, self._running = folder, start, dict[str, Running]()
+        self.root, self._start, self._running = folder, start, dict[str, Running]()
         self._at_once = at_once
-        self.after: Callable[[SiteJob], None] = lambda _: None  #: called with each job that succeeded
+        self.after: Callable[[SiteJob], None] = lambda _: None  #: called with each job that has ended
+        self.keeps: Callable[[SiteJob], bool] = lambda _: False  #: whether an old job is not to be forgotten
         self._ending = dict[str, float]()  #: since when it was asked to end
         make_folder(folder)
+        folder.chmod(0o700)  # of users of this machine, none sees what others of the site asked for
         self._jobs = {job.id: job for job in sorted(self._left(), key=lambda job: job.created)}
         for job in [job for job in self._jobs.values() if job.state == "running"]:
             if child := adopt(self.folder(job)):
@@ -110,7 +112,7 @@ class JobQueue:
                 self._ended(job, -1)
 
     def _left(self) -> Iterator[SiteJob]:
-        for folder in self._folder.iterdir():
+        for folder in self.root.iterdir():
             with contextlib.suppress(RecipeError):
                 job = documents.read(folder / "job.json", SiteJob, "a job of the site", command("serve"))
                 if job and job.id == folder.name:
@@ -137,7 +139,7 @@ class JobQueue:
 
     def folder(self, job: SiteJob) -> Path:
         """Return the folder of a job."""
-        return self._folder / job.id
+        return self.root / job.id
 
     def ask(self, job: SiteJob, most: int = MOST_WAITING) -> SiteJob:
         """Queue a job; return the equal one where that waits, runs or has succeeded, as one of this user's, too.
@@ -161,8 +163,8 @@ class JobQueue:
             write_file(self.folder(job) / name, job.question.text.encode())
         self._keep(job)
         for old in [old for old in self._jobs.values() if old.is_over and old.id not in self._running][:-KEPT]:
-            del self._jobs[old.id]
-            shutil.rmtree(self.folder(old), ignore_errors=True)
+            if not self.keeps(old):
+                self.forget(old)
         return job
 
     def forget(self, job: SiteJob) -> None:
@@ -250,6 +252,7 @@ class JobQueue:
     def _ended(self, job: SiteJob, code: int) -> None:
         """Note how a command ended. -1: unknown, but its result is whole or is not."""
         if job.is_over:  # it was cancelled, or took too long
+            self.after(job)
             return
         if code == 0 or (code < 0 and self._is_whole(job)):
             if job.step + 1 < len(job.commands):
@@ -260,7 +263,7 @@ class JobQueue:
             self._keep(job, state="waiting", step=0)
         else:
             note = "its process was killed" if code < 0 else ""
-            self._keep(job, state="failed", ended=settings.now(), note=note, exit_code=max(code, 0))
+            self.after(self._keep(job, state="failed", ended=settings.now(), note=note, exit_code=max(code, 0)))
 
     def _is_whole(self, job: SiteJob) -> bool:
         with contextlib.suppress(OSError, *UNREADABLE):

@@ -1,9 +1,12 @@
 """The site: what pages and the API are made of, and what both read of a request."""
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import secrets
+from collections import Counter
+from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl
 
@@ -16,6 +19,8 @@ from graphcrate.compat.variants import catalog
 from graphcrate.compat.variants.support import support
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.host.disk import private
+from graphcrate.host.disk.atomic import writing
 from graphcrate.model.command import CHECKOUT_PROGRAM
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
@@ -33,6 +38,9 @@ from graphcrate.serve.work import SiteWork
 PACKAGE = "graphcrate.serve"
 ORAS = "oras"  #: in place of a form of file
 _MAKING: tuple[Kind, ...] = ("build", "file")  #: jobs that make an image or a file of it
+_LONG: tuple[Kind, ...] = (*_MAKING, "send")  #: jobs that a user's minutes are of
+_SECRET = "secret"  #: a file beside the jobs
+_SECRET_BYTES = 32
 _FIELDS = 30  #: of a form at most
 
 
@@ -41,7 +49,7 @@ class Site:
 
     def __init__(self, ctx: Context, work: SiteWork, queue: JobQueue, users: Users) -> None:
         self.ctx, self.work, self.dist, self.queue, self.users = ctx, work, work.dist, queue, users
-        self.secret = secrets.token_bytes(32)  #: of forms
+        self.secret = _secret(queue.root / _SECRET)  #: of forms
         self.recipes = {recipe.name: recipe for recipe in catalog.all_recipes(ctx)}
         self.maps = {name: support(recipe) for name, recipe in self.recipes.items()}
         self.static = {
@@ -50,8 +58,8 @@ class Site:
             "site.js": ("text/javascript", _static("site.js")),
         }
         self.version = hashlib.sha256("".join(text for _, text in self.static.values()).encode()).hexdigest()[:12]
-        self.streams = 0
-        queue.after = self.tidy
+        self.streams = Counter[str]()  #: of progress, of each user
+        queue.after, queue.keeps = self.tidy, self.has_image
 
     def page(self, template: str, language: str, user: str, **values: object) -> Response:
         """Fill a template of ours."""
@@ -90,22 +98,24 @@ class Site:
         allowed = self.users.allowed(job.user)
         known = self.queue.get(job.id)
         if known and known.state == "done" and known.kind in _MAKING:
-            if image := images.shown(self.dist, *self.output(known).image.partition("/")[::2]):
+            if image := self.image(known):
                 image.use()
             else:
                 self.queue.forget(known)
-        if job.kind == "build":
+        if job.kind in _LONG:
             job = msgspec.structs.replace(job, minutes=min(job.minutes, allowed.minutes))
         return self.queue.ask(job, allowed.queue)
 
     def tidy(self, job: SiteJob) -> None:
         """After a job: have images removed of whom has more than they may; the one that it made stays."""
-        if job.kind not in _MAKING:
+        if job.kind not in _MAKING or not (own := self.made(job)):
             return
-        made = [(self.output(each).image, each) for each in self.queue.all(*_MAKING) if each.state == "done"]
+        # a build that was ended while a file of its image was made has made the image
+        makers = [each for each in self.queue.all(*_MAKING) if each.kind == "build" or each.state == "done"]
+        made = [(name, each) for each in makers if (name := self.made(each))]
         for user in (job.user, *job.others):
             most = self.users.allowed(user).disk
-            if most is not None and (names := quota.surplus(made, self.dist, user, most, self.output(job).image)):
+            if most is not None and (names := quota.surplus(made, self.dist, user, most, own)):
                 self.queue.ask(self.work.clean(names, settings.now()))
 
     def file_job(self, image: images.ShownImage, form: str, user: str) -> SiteJob:
@@ -122,24 +132,38 @@ class Site:
         job = self.queue.get(self.work.send(image, "", 0).id) if self.work.registry else None
         return states.pull_line(self.queue.result(job)) if job and job.state == "done" else ""
 
-    def output(self, job: SiteJob) -> JobOutput:
-        """Return what a job says."""
-        whole = self.shown(self.queue.log(job)[0].decode("utf-8", "replace"))
+    def made(self, job: SiteJob) -> str:
+        """Return the name of the image that a job made, or made a file of; empty where there is none."""
+        return states.made_image(job, self.queue.result(job) if job.kind == "build" else b"")
+
+    def image(self, job: SiteJob) -> images.ShownImage | None:
+        """Return the image of a job, where that is there."""
+        return images.shown(self.dist, *self.made(job).partition("/")[::2])
+
+    def has_image(self, job: SiteJob) -> bool:
+        """Return whether a job says who had an image built that is there."""
+        return job.kind == "build" and self.image(job) is not None
+
+    def output(self, job: SiteJob, *, brief: bool = False) -> JobOutput:
+        """Return what a job says; `brief`: of one that is over, without its log."""
+        data = b"" if brief and job.is_over else self.queue.log(job)[0]
+        whole = self.shown(data.decode("utf-8", "replace"))
         log, lines = states.result_lines(job, whole)
-        image = states.made_image(job, self.queue.result(job))
         shown = self.shown("\n".join(job.shown))
-        return JobOutput(lines, shown, log, states.progress(job, whole, self.queue.ahead(job)), image)
+        return JobOutput(lines, shown, log, states.progress(job, whole, self.queue.ahead(job)), self.made(job))
 
     def answer(self, job: SiteJob, *, brief: bool = False) -> JobAnswer:
         """Tell a job to a program; `brief`: without its log and its result."""
-        output, result = self.output(job), self.queue.result(job) if job.state == "done" and not brief else b""
-        names = set(SiteJob.__struct_fields__) & set(JobAnswer.__struct_fields__) - {"image"}
+        output = self.output(job, brief=brief)
+        result = self.queue.result(job) if job.state == "done" and not brief else b""
+        names = set(SiteJob.__struct_fields__) & set(JobAnswer.__struct_fields__) - {"image", "note"}
         given = {name: getattr(job, name) for name in names}
         if read := self.reading(job):
             result = encode(read)
+        printed = self.shown(result.decode("utf-8", "replace")).strip()
         return JobAnswer(
-            **given, progress=output.progress, command=output.command, image=output.image, lines=output.result,
-            log="" if brief else output.log, result=msgspec.Raw(result.strip() or b"null"),
+            **given, note=self.shown(job.note), progress=output.progress, command=output.command, image=output.image,
+            lines=output.result, log="" if brief else output.log, result=msgspec.Raw(printed.encode() or b"null"),
         )  # fmt: skip
 
     def reading(self, job: SiteJob) -> Reading | None:
@@ -153,6 +177,18 @@ class Site:
         written = str(text).replace(str(self.ctx.root / "build.py"), CHECKOUT_PROGRAM)
         written = written.replace(f" --output {self.dist}", "").replace(f"{self.dist}/", "dist/")
         return visible(written.replace(" --walled", ""))
+
+
+def _secret(path: Path) -> bytes:
+    """Return the secret of a file, which is made if absent: a page that is open outlives a restart."""
+    with contextlib.suppress(UsageError, ValueError):
+        if len(kept := bytes.fromhex(private.read(path, "the secret of forms"))) == _SECRET_BYTES:
+            return kept
+    secret = secrets.token_bytes(_SECRET_BYTES)
+    with writing(path, mode=0o600) as part:
+        part.touch(0o600)
+        part.write_text(secret.hex(), encoding="ascii")
+    return secret
 
 
 def _static(name: str) -> str:

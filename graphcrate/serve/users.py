@@ -2,7 +2,7 @@
 
 [limits]                # of each user without some of their own
 queue = 4               # plans and builds that wait or run
-minutes = 120           # that a build may take
+minutes = 120           # that a build, or a file of an image, may take
 disk = "200GB"          # of images that they had built; those used least go
 
 [user.ada]

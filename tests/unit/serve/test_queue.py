@@ -176,6 +176,33 @@ def test_damaged_folder_is_left_aside_and_old_jobs_go(world):
     assert queue.get("p0") is None
 
 
+def test_job_that_is_to_be_kept_outlives_others(world, monkeypatch):
+    monkeypatch.setattr("graphcrate.serve.queue.KEPT", 1)
+    queue = world.queue()
+    queue.keeps = lambda job: job.kind == "build"
+    for name in ("b1", "p1", "p2", "p3"):
+        queue.cancel(queue.ask(job(name, "build" if name == "b1" else "plan")))
+    queue.ask(job("p4"))
+    assert [name for name in ("b1", "p1", "p2", "p3") if queue.get(name)] == ["b1", "p3"]
+
+
+def test_each_job_that_ends_is_told_once(world):
+    queue, told = world.queue(), []
+    queue.after = lambda job: told.append((job.id, job.state))
+    for name, code in (("b1", 0), ("b2", 4), ("b3", -15)):
+        queue.ask(job(name, "build"))
+        queue.look()
+        if code < 0:
+            queue.cancel(queue.get(name))
+        world.end(queue, name, code)
+    assert told == [("b1", "done"), ("b2", "failed"), ("b3", "cancelled")]
+
+
+def test_folder_of_jobs_is_closed_to_others(world):
+    world.queue()
+    assert world.folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_requirements_are_in_the_folder_of_the_job(world):
     queue = world.queue()
     queue.ask(job(question=Question(text="dgl\n", file="r.txt")))

@@ -8,8 +8,9 @@ import pytest
 from graphcrate.host import settings
 from graphcrate.host.arguments import Argv
 from graphcrate.host.context import Context
+from graphcrate.model.errors import HostError
 from graphcrate.model.lock import encode
-from graphcrate.serve import server
+from graphcrate.serve import api, images, server
 from graphcrate.serve.guard import UNIX, Doors, Proxy
 from graphcrate.serve.queue import JobQueue
 from graphcrate.serve.site import Site
@@ -28,6 +29,7 @@ class Builds:
 
     def __init__(self, dist):
         self.dist, self.words, self.code, self.made = dist, [], 0, 0
+        self.convert = 0  #: how a conversion ends
 
     def __call__(self, words, folder, name):
         self.words.append(words)
@@ -41,7 +43,7 @@ class Builds:
             )
             (target / "report.json").write_bytes(encode(report))
             (folder / name).write_bytes(encode(report))
-        return Child(self.code)
+        return Child(self.convert if "convert" in words else self.code)
 
 
 @pytest.fixture
@@ -148,6 +150,99 @@ def test_images_used_least_go_where_a_user_has_too_much(by, site, builds, tmp_pa
     (words,) = (words for words in builds.words if "rm" in words)
     assert words[:4] == ("build.py", "images", "rm", f"--output={site.dist}")
     assert [word for word in words if word.startswith("pyg:")] == ["pyg:2.0", "pyg:3.0", "pyg:1.0"]
+
+
+@pytest.mark.parametrize("end", ["fails", "is cancelled", "is forgotten"])
+def test_image_whose_build_ended_otherwise_counts_for_its_user(by, site, builds, monkeypatch, end):
+    builds.convert = None if end == "is cancelled" else 1
+    job = built(by, site, "eve", json.dumps({"gpu": "v100", "runtime": "singularity"}).encode())
+    if end == "is cancelled":
+        assert by("eve", "DELETE", f"/v1/jobs/{job['id']}")[0] == 200
+        site.queue._running[job["id"]].code = -15
+    if end == "is forgotten":
+        monkeypatch.setattr("graphcrate.serve.queue.KEPT", 0)
+    for package in ("ase", "rdkit"):
+        built(by, site, "eve", json.dumps({"packages": package}).encode())
+    removed = [word for words in builds.words if "rm" in words for word in words if word.startswith("pyg:")]
+    assert "pyg:1.0" in removed
+
+
+def test_files_of_images_may_take_the_minutes_of_a_user(by, site):
+    image = built(by, site, "ada")["image"]
+    name = json.loads(by("ada", "POST", f"/v1/images/{image}/sif")[2])["id"]
+    assert site.queue.get(name).minutes == 7
+
+
+def test_answers_have_no_folder_of_the_site_and_no_control_characters(by, site):
+    job = built(by, site, "ada")
+    for text in (
+        by("ada", "GET", f"/v1/jobs/{job['id']}")[2],
+        by("eve", "GET", "/v1/images")[2],
+        by("eve", "GET", f"/v1/images/{job['image']}")[2],
+    ):
+        assert (str(site.dist) in text, '"dist/pyg/1.0/oci"' in text) == (False, True)
+
+    def full(words, folder, name):
+        raise HostError(f"{site.dist}/x\x9b2J is full")
+
+    site.queue._start = full
+    failed = built(by, site, "ada", json.dumps({"packages": "dgl"}).encode())
+    assert failed["note"] == "dist/x\\u009b2J is full"
+
+
+def test_list_of_builds_reads_no_log_of_one_that_is_over(by, site, monkeypatch):
+    job = built(by, site, "ada")
+    monkeypatch.setattr(site.queue, "log", lambda *_: pytest.fail("a log is read"))
+    assert [row["id"] for row in json.loads(by("ada", "GET", "/v1/builds")[2])] == [job["id"]]
+
+
+def test_report_is_read_once_until_its_file_changes(by, site, monkeypatch):
+    read, real = [], images.read_report
+    monkeypatch.setattr(images, "read_report", lambda path: (read.append(path), real(path))[1])
+    image = built(by, site, "ada")["image"]
+    for _ in range(3):
+        assert image in by("eve", "GET", "/images")[2]
+    assert len(read) == 1
+    path = site.dist / image / "report.json"
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert image in by("eve", "GET", "/images")[2]
+    assert len(read) == 2
+    path.unlink()
+    assert image not in by("eve", "GET", "/images")[2]
+
+
+def test_user_follows_so_many_jobs_at_once_and_others_follow_theirs(by, site):
+    names = {user: json.loads(by(user, "POST", "/v1/builds", BUILD)[2])["id"] for user in ("ada", "eve")}
+    site.streams.update({"ada": 20})
+    assert by("ada", "GET", f"/v1/jobs/{names['ada']}/events")[0] == 503
+    site.queue.cancel(site.queue.get(names["eve"]))
+    assert by("eve", "GET", f"/v1/jobs/{names['eve']}/events")[0] == 200
+    assert site.streams == {"ada": 20}
+
+
+def test_progress_ends_for_a_user_who_cancelled_what_another_goes_on_with(by, site, monkeypatch):
+    name = json.loads(by("ada", "POST", "/v1/builds", BUILD)[2])["id"]
+    by("eve", "POST", "/v1/builds", BUILD)
+
+    users = ["ada", "eve"]
+
+    async def cancelled(_):
+        site.queue.cancel(site.queue.get(name), users.pop(0))
+
+    monkeypatch.setattr(api.asyncio, "sleep", cancelled)
+    assert "event: over" not in by("ada", "GET", f"/v1/jobs/{name}/events")[2]
+    assert site.queue.get(name).state == "waiting"
+
+
+def test_form_of_a_page_that_was_open_before_a_restart_is_taken(site):
+    again = [Site(site.ctx, site.work, site.queue, site.users).form_token("ada") for _ in range(2)]
+    assert again[0] == again[1]
+    path = site.queue.root / "secret"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text("no hex")
+    assert Site(site.ctx, site.work, site.queue, site.users).form_token("ada") != again[0]
+    assert JobQueue(site.queue.root, lambda *_: None, lambda _: None).all("build") == []
+    assert path.exists()
 
 
 def test_image_of_two_users_or_that_was_there_before_stays(by, site, builds):
