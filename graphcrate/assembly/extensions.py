@@ -27,7 +27,7 @@ from graphcrate.inputs.shared.site_cache import SiteCache, Taken
 from graphcrate.inputs.wheels.sdist import compiled_sources, read_sdist
 from graphcrate.model.command import command
 from graphcrate.model.errors import BuildError, GraphcrateError, LockedError, ResolutionError
-from graphcrate.model.lock import Compilation, Lock, LockedPackage, Toolkit
+from graphcrate.model.lock import Compilation, Lock, LockedPackage, Toolkit, platform_of
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep
 from graphcrate.model.words import duration, listed, size
 from graphcrate.resolve.sources.fetch import fetch
@@ -143,7 +143,7 @@ def _of_debian(failure: CompileFailure, job: wheelhouse.CompileJob, ctx: Context
     """Look up what would explain a failure: in Debian's index of files, and in the base with the compiler."""
     from graphcrate.inputs.bases import contents
 
-    suite = job.step.compilation.base.suite
+    compiles, suite = job.step.compilation.base, job.step.compilation.base.suite
     match compiling.sought(failure, job.step):
         case None:
             return compiling.NOT_LOOKED_UP
@@ -151,9 +151,11 @@ def _of_debian(failure: CompileFailure, job: wheelhouse.CompileJob, ctx: Context
             packages = {name: contents.installed(name, job.build_base.rootfs) for name in libraries}
             return compiling.DebianPackages(libraries={name: names[0] for name, names in packages.items() if names})
         case absent:
-            bringing = (absent.package,) if absent.package else contents.bringing(absent.kind, absent.name, suite, ctx)
+            asked = absent.kind, absent.name, suite, ctx, platform_of(compiles)  # BUILD_APT is for where compilers run
+            bringing = (absent.package,) if absent.package else contents.bringing(*asked)
             is_linked = bringing and absent.kind in compiling.LINKED_KINDS
-            linked = contents.linked_by(bringing[0], suite, ctx) if is_linked else ()
+            image = compiles if job.step.base is msgspec.UNSET else job.step.base
+            linked = contents.linked_by(bringing[0], suite, ctx, platform_of(image)) if is_linked else ()
             return compiling.DebianPackages(bringing=bringing, linked=linked)
 
 

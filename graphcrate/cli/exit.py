@@ -11,8 +11,9 @@ import typer.core
 
 from graphcrate.cli import spoken
 from graphcrate.host import settings, streams, trace
-from graphcrate.model.command import CHECKOUT_PROGRAM, ETC, Command, is_upkeeps
+from graphcrate.model.command import CHECKOUT_PROGRAM, ETC, Command, command, is_upkeeps
 from graphcrate.model.errors import GraphcrateError, UsageError
+from graphcrate.model.words import either, printable
 
 #: what other programs call a command
 _ELSEWHERE = {
@@ -24,6 +25,11 @@ _ELSEWHERE = {
     **dict.fromkeys(("submit", "sbatch", "srun"), "job"),
 }
 
+#: options that would choose a part of a stack, and why there are none
+OF_A_ROW = dict.fromkeys(
+    ("--python", "--torch"),
+    "Python and torch go with a stack's CUDA version; others take a stack of your own (docs/recipes.md).",
+)
 _ALIKE = 0.6  #: as difflib has it
 #: every command, as `--help` lists them
 GROUPS = {
@@ -38,17 +44,15 @@ GROUPS = {
 class Commands(typer.core.TyperGroup):
     """Commands. click would end without a word after an interrupt, and with 1 when its output is closed."""
 
-    def invoke(self, ctx: Any) -> object:  # noqa: ANN401 (click's, of which typer has a copy that is its own)
-        with exiting():
-            try:
-                return super().invoke(ctx)
-            except Exception as error:
-                if possible := getattr(
-                    error, "possibilities", None
-                ):  # click's of an option: dashes count as alike there
-                    typed = str(getattr(error, "option_name", "")).lstrip("-")
-                    error.possibilities = [name for name in possible if is_like(typed, name.lstrip("-"))]  # type: ignore[attr-defined]
-                raise
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (click's, of which typer has a copy)
+        """Parse options before a command."""
+        with exiting(), _said_as_ours(ctx):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> object:  # noqa: ANN401 (as above)
+        """Carry a command out."""
+        with exiting(), _said_as_ours(ctx):
+            return super().invoke(ctx)
 
 
 class ProductCommands(Commands):
@@ -87,6 +91,45 @@ class ProductCommands(Commands):
                 if english := getattr(parameter, "help", None):
                     parameter.help = texts.help.get(english, english)
         return command
+
+
+@contextlib.contextmanager
+def _said_as_ours(ctx: Any) -> Iterator[None]:  # noqa: ANN401 (as above)
+    """Raises UsageError for what click found wrong; the group's context knows the command that was typed."""
+    try:
+        yield
+    except Exception as error:
+        if (wrong := wrong_usage(error, getattr(ctx, "invoked_subcommand", None) or "")) is None:
+            raise
+        raise wrong from error
+
+
+def wrong_usage(error: Any, verb: str) -> UsageError | None:  # noqa: ANN401 (click's, of which typer has a copy)
+    """Return what click found wrong in a command line, said as other errors are; None for what is none of that.
+
+    `verb`: the command that was typed; empty for none that there is.
+    """
+    kind = type(error).__name__
+    if not hasattr(error, "format_message") or kind == "NoArgsIsHelpError":  # which prints the help
+        return None
+    helps = f"{Command(verb or '--help', ('--help',) if verb else ()).by_program()}    (what it takes)"
+    parameter = getattr(error, "param", None)
+    if kind == "MissingParameter" and parameter is not None:
+        name = parameter.metavar or parameter.human_readable_name
+        cause = f"{name}: {parameter.help}" if getattr(parameter, "help", "") else ""
+        example = f"{command('image', 'pyg', cuda='11.8')}    (list has all)" if verb == "image" else ""
+        return UsageError(f"{verb} needs {name}", cause=cause, next_step=example or helps)
+    if kind == "NoSuchOption":
+        typed = str(error.option_name)
+        near = sorted(name for name in error.possibilities or () if is_like(typed.lstrip("-"), name.lstrip("-")))
+        guess = f": did you mean {either(near)}?" if near else ""
+        cause = "" if near else OF_A_ROW.get(typed, "")
+        step = f"{command('list')}    (shows them for each CUDA version)" if cause else helps
+        return UsageError(
+            f"{verb or 'graphcrate'} has no option {printable(typed)}{guess}", cause=cause, next_step=step
+        )
+    text = printable(error.format_message()).removesuffix(".")
+    return UsageError(f"{text[:1].lower()}{text[1:]}", next_step=helps)
 
 
 def is_like(typed: str, name: str) -> bool:

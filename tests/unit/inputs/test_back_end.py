@@ -29,7 +29,7 @@ from graphcrate.inputs.wheels.sdist import read_sdist
 from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import Added
 from graphcrate.model.plan import VENV
-from graphcrate.model.platform import DEFAULT
+from graphcrate.model.platform import DEFAULT, platform_named
 from tests.made import bookworm, deb, refused, sdist, wheel
 from tests.unit.compiled_plans import lock, plain_lock
 from tests.unit.inputs.test_extensions import job_of, step
@@ -37,6 +37,7 @@ from tests.unit.wheel_server import small_sdist
 from tests.unit.wheelmaker import make_wheel
 
 PYPROJECT = '[build-system]\nrequires = ["hatch"]\nbuild-backend = "own.api:hooks"\nbackend-path = ["tools"]\n'
+ARM64 = platform_named("linux/arm64")
 PYG_LIB = sdist("demo", "1.0", back_end=True, commit="a" * 40, build=(wheel("cmake"),))
 ADDED = sdist("demo", "1.0", back_end=True, build=(wheel("meson-python"),))
 
@@ -370,6 +371,27 @@ def explained(job, compiled, monkeypatch):
         return str(assembly.explained(caught.value.failure, job, same_with, None)), asked
 
     return explain
+
+
+@pytest.mark.parametrize(
+    ("compiles", "image", "platforms"),
+    [("amd64", "arm64", (DEFAULT, ARM64)), ("arm64", "", (ARM64, ARM64)), ("amd64", "", (DEFAULT, DEFAULT))],
+)
+def test_debian_is_asked_for_the_platform_that_compiles_and_of_libraries_for_the_images(
+    job, compiled, monkeypatch, compiles, image, platforms
+):
+    """BUILD_APT installs where compilers run, APT in the image."""
+    asked = []
+    monkeypatch.setattr(contents, "bringing", lambda *question: asked.append(question[4:]) or ("libodd-dev",))
+    monkeypatch.setattr(contents, "linked_by", lambda *question: asked.append(question[3:]) or ())
+    job.files[ADDED.file.sha256] = job.files[PYG_LIB.file.sha256]
+    with pytest.raises(extensions.CompileError) as caught:
+        compiled(lines=["ld: cannot find -lodd"], wheels=(), returncode=1, package=ADDED)
+    compilation = msgspec.structs.replace(job.step.compilation, base=bookworm(deb("libc6", architecture=compiles)))
+    base = bookworm(deb("libc6", architecture=image)) if image else msgspec.UNSET  # a cross-compile's alone
+    job.step = msgspec.structs.replace(job.step, base=base, compilation=compilation)
+    assembly.explained(caught.value.failure, job, same_with, None)
+    assert asked == [(platform,) for platform in platforms]
 
 
 @pytest.mark.parametrize(
