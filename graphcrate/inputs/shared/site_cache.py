@@ -343,10 +343,16 @@ def of(options: SourceOptions, ctx: Context, *, gives: bool = True) -> SiteCache
     return SiteCache(
         known,
         [keys.read_public(path) for path in trust],
-        keys.read_private(key, environment, ask_password) if key else None,
+        keys.read_private(key, environment, _asked_once) if key else None,
         _share(options.cache_check or environment.get(SHARE, "")),
         ctx,
     )
+
+
+@functools.cache
+def _asked_once(prompt: str) -> str | None:
+    """Ask for a key's password once in a run: `matrix` builds for hours, at night."""
+    return ask_password(prompt)
 
 
 def _share(text: str) -> int:

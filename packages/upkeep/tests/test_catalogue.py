@@ -9,6 +9,7 @@ import pytest
 
 from graphcrate.artifacts.locate import read_report
 from graphcrate.compat.variants import recipes
+from graphcrate.inputs.shared.entry import IMAGE, CacheEntry, SharedFile, sealed
 from graphcrate.model.lock import encode
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.recipe import Additions
@@ -16,9 +17,16 @@ from graphcrate.model.report import Audited, BuildParameters, Fallback
 from graphcrate.model.words import size
 from graphcrate.oci.layout import read_layout
 from graphcrate.pages import report
+from graphcrate.pages.html import page_words
 from tests import ROOT
 from tests.commands import objection, parts
 from tests.unit import small_layouts
+from tests.unit.inputs.test_shared_cache import (
+    SITE,
+    STRANGER,
+    keys,  # noqa: F401 (a fixture)
+    user,  # noqa: F401 (a fixture)
+)
 from tests.unit.pages.test_pages import SUITE, written
 from upkeep.catalogue import pages
 
@@ -53,6 +61,36 @@ def test_catalogue_links_lead_to_its_pages(site):
         for target in re.findall(r'href="([^"]*)"', text):
             assert (site / html.unescape(target)).is_file(), target
         assert "<script>alert" not in text
+
+
+@pytest.mark.parametrize(("signer", "pages_with_it"), [(SITE, {"index", "pyg-cu118"}), (STRANGER, set())])
+def test_image_that_a_sites_cache_has_is_named_where_a_trusted_key_signed_it(
+    context,
+    tmp_path,
+    user,  # noqa: F811
+    signer,
+    pages_with_it,
+):
+    for folder in ("recipes", "images"):
+        shutil.copytree(ROOT / folder, context.root / folder)
+    (path,) = (context.root / "images/pyg/cu118").glob("*.proof.json")
+    digest = decode_proof(path.read_bytes()).digest.removeprefix("sha256:")
+    image = CacheEntry(
+        kind=IMAGE,
+        key="ab" * 32,
+        files=(SharedFile(name=digest, size=1, sha256=digest),),
+        seconds=1.0,
+        maker="m",
+        made="2026-11-29T00:00:00Z",
+    )
+    (entries := tmp_path / "shared/entries").mkdir(parents=True)
+    (entries / f"{image.tag}.json").write_bytes(sealed(image, signer))
+    pages.write(context, tmp_path / "dist", tmp_path / "site", user("u", tmp_path / "shared").cache)
+    words = page_words(PACKAGE)["cached"]
+    texts = {path.name: html.unescape(path.read_text(encoding="utf-8")) for path in (tmp_path / "site").glob("*.html")}
+    for language, ending in (("en", ".html"), ("zh", ".zh.html")):
+        assert {name.removesuffix(ending) for name, text in texts.items() if words[language] in text} == pages_with_it
+    assert not pages_with_it or str(tmp_path / "shared") in texts["pyg-cu118.html"]
 
 
 def test_each_copy_button_gives_commands_that_their_programs_take(site, context, tmp_path):

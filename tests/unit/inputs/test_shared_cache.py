@@ -357,3 +357,14 @@ def test_no_cache_is_asked_where_none_is_named_and_variables_stand_for_options(k
     found = site_cache.of(SourceOptions(), Context(root=tmp_path, environment=environment))
     assert [place.name for place in found.places] == [f"{tmp_path}/a", "/tmp"]
     assert (len(found.trusted), found.signer is not None, found.share) == (1, True, 7)
+
+
+def test_password_of_a_key_is_asked_for_once_in_a_run(user, keys, tmp_path, monkeypatch):
+    """A matrix makes an image after the other, at night."""
+    asked = []
+    monkeypatch.setattr(site_cache, "ask_password", lambda prompt: asked.append(prompt) or "hush")
+    form = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"hush")
+    keys[0].write_bytes(SITE.private_bytes(serialization.Encoding.PEM, *form))
+    for name in ("first", "second"):
+        assert user(name, tmp_path / "site", signs=True).cache.signer.private_numbers() == SITE.private_numbers()
+    assert asked == [f"password of {keys[0]}: "]

@@ -91,12 +91,20 @@ def update(
 
 @app.command()
 def catalog(
-    output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("site"), images: options.Output = Path("dist")
+    output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("site"),
+    images: options.Output = Path("dist"),
+    shared: options.SharedCache = None,
+    cache_trust: options.CacheTrust = None,
 ) -> None:
-    """Write a catalogue of all stacks as static pages. English and Chinese; with what was measured of images here."""
+    """Write a catalogue of all stacks as static pages. English and Chinese; with what was measured of images here.
+
+    With --cache it names those images that a site's shared cache has.
+    """
+    from graphcrate.inputs.shared import site_cache
     from upkeep.catalogue import pages
 
-    pages.write(here(), images, output)
+    of_site = SourceOptions(**options.of_shared(shared, cache_trust, None))
+    pages.write(here(), images, output, site_cache.of(of_site, here(), gives=False))
     sys.stdout.write(f"{output / 'index.html'}\n")
 
 

@@ -15,6 +15,9 @@ from graphcrate.compat.variants import catalog
 from graphcrate.compat.variants.support import Support, SupportCell, support
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
+from graphcrate.inputs.shared import stock
+from graphcrate.inputs.shared.entry import IMAGE
+from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model.lock import Lock
 from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.platform import DEFAULT
@@ -113,8 +116,11 @@ class Item:
         return " ".join([stack, f"python {self.variant.python} driver {self.driver}", models, runs, *packages]).lower()
 
 
-def write(ctx: Context, output: Path, site: Path) -> None:
-    """Write the pages of all variants in all languages below `site`. `output`: the folder of builds."""
+def write(ctx: Context, output: Path, site: Path, shared: SiteCache | None = None) -> None:
+    """Write the pages of all variants in all languages below `site`. `output`: the folder of builds.
+
+    `shared`: a cache whose images are named. Raises what a place of it raises.
+    """
     recipes = catalog.all_recipes(ctx)
     maps = [support(recipe) for recipe in recipes]
     items = list(_items(ctx, output, recipes, maps))
@@ -123,13 +129,14 @@ def write(ctx: Context, output: Path, site: Path) -> None:
         if (folder / NAME).is_file():
             pages[site / "reports" / f"{report.name}-{report.tag}.html"] = (folder / NAME).read_bytes()
     there = {path.stem for path in (*pages, *(site / "reports").glob("*.html"))}
+    cached = _cached(shared) if shared else {}
     languages = page_words(_PACKAGE)["language"]
     guides = guide.guides(ctx.root, languages, file_name)
     for language in languages:
         spoken = {word: texts[language] for word, texts in page_words(_PACKAGE).items() if language in texts}
         values: dict[str, object] = {"t": spoken, "language": language, "items": items, "maps": maps, "there": there}
         values |= {"languages": languages, "file_name": file_name, "link": functools.partial(_link, language)}
-        values |= {"run_tabs": run_tabs, "guides": guides}
+        values |= {"run_tabs": run_tabs, "guides": guides, "cached": cached}
         pages[site / file_name("index", language)] = render_page("catalog.html", values, _PACKAGE).encode()
         if language in guides:
             pages[site / file_name("docs", language)] = render_page("docs.html", values, _PACKAGE).encode()
@@ -139,6 +146,16 @@ def write(ctx: Context, output: Path, site: Path) -> None:
             pages[site / file_name(item.name, language)] = text.encode()
     for path, data in pages.items():
         write_file(path, data)
+
+
+def _cached(shared: SiteCache) -> dict[str, str]:
+    """Map digests of images to the places that have them, as a trusted key has signed: the first one of each."""
+    places: dict[str, str] = {}
+    for place in shared.places:
+        for known in stock.counting(shared, place, IMAGE):
+            for file in known.files:
+                places.setdefault(f"sha256:{file.sha256}", place.name)
+    return places
 
 
 def _link(language: str, recipe: str, cuda: str, model: str) -> str:
