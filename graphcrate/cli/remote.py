@@ -8,9 +8,9 @@ import msgspec
 import typer
 
 from graphcrate.cli.options import here, write
-from graphcrate.model import codec
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
+from graphcrate.model.words import visible
 
 if TYPE_CHECKING:
     from graphcrate.compat.variants.request import BuildRequest
@@ -41,7 +41,6 @@ def build(
 
     `typed`: the mirror and the walls, as `sent` has them.
     """
-    from graphcrate.model.report import BuildReport
     from graphcrate.serve import remote
 
     if not at or (save and plan_only):
@@ -58,11 +57,11 @@ def build(
     if plan_only:
         write(msgspec.Raw(result.value), f"{result.lines}\n", as_json=as_json)
         return
+    report = site.report(result)
     if save:
         site.fetch(result.page, save)
-    report = codec.decode(result.value, BuildReport)
-    write(report, f"{report.reference}\n", as_json=as_json)
-    if not ctx.quiet:
+    write(msgspec.Raw(result.value), f"{visible(report.reference)}\n", as_json=as_json)
+    if result.page and not ctx.quiet:
         _show(f"page:  {result.page}\n")
 
 

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,7 +21,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk import private
 from graphcrate.host.disk.atomic import claim
 from graphcrate.host.disk.os_errors import explaining
-from graphcrate.host.net import Client
+from graphcrate.host.net import Client, HttpError
 from graphcrate.model import codec
 from graphcrate.model.command import setting
 from graphcrate.model.errors import (
@@ -32,12 +32,14 @@ from graphcrate.model.errors import (
     UsageError,
     class_of,
 )
+from graphcrate.model.report import BuildReport
 from graphcrate.model.words import either, visible
 from graphcrate.serve import questions
 from graphcrate.serve.questions import Question
 
 TOKEN, TOKEN_FILE = "GRAPHCRATE_SITE_TOKEN", "GRAPHCRATE_SITE_TOKEN_FILE"
 _LOOK_SECONDS = 1.0
+_LARGEST_ANSWER = 64 << 20  #: bytes; a report of a large image has one MB
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: options of `image` → fields of a question
 _SENT = {"cuda": "cuda", "gpu": "gpu", "driver": "driver", "with": "packages", "apt": "apt", "slim": "slim"}
@@ -45,7 +47,9 @@ _SENT |= {"flavour": "flavour"}
 #: runtimes by the end of the file that they open: the site makes it with the build
 _OPENERS = {".sif": "singularity", ".sqsh": "pyxis"}
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_FILE = re.compile(r"/images/[\w./+-]{1,400}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+#: of a log: what to type next at the site
+_NEXT = re.compile(r"^next    .*\n?", re.MULTILINE)
 
 
 class _Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +79,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     address: str
-    bytes: int
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
     sha256: str
 
 
@@ -150,12 +154,21 @@ class RemoteSite:
             raise self._odd("the name of a job")
         self._ctx.progress.note(f"at the site: {self.address}/jobs/{job.id}")
         for text in _fresh(self._looks(job)):
-            show(visible(text))
+            if own := _NEXT.sub("", visible(text)):
+                show(own)
         job = self._last
         if job.state != "done":
             raise _failure(job, self.address)
         page = f"{self.address}/images/{job.image}" if _IMAGE.fullmatch(job.image) else ""
-        return SiteResult(bytes(job.result), visible(job.lines), page)
+        value = visible(bytes(job.result).decode("utf-8", "replace"))
+        return SiteResult(value.encode(), visible(job.lines), page)
+
+    def report(self, result: SiteResult) -> BuildReport:
+        """Read the result of a build. Raises IntegrityError."""
+        try:
+            return codec.decode(result.value, BuildReport)
+        except UNREADABLE as error:
+            raise self._odd("a report") from error
 
     def _looks(self, job: _Job) -> Iterator[str]:
         """Yield a job's log as it stands, again and again until it is over."""
@@ -172,10 +185,12 @@ class RemoteSite:
         image = page.removeprefix(f"{self.address}/images/")
         there = self._ask("GET", f"/v1/images/{image}", _Image).files
         file = next((file for file in there if file.name.endswith(target.suffix)), None)
-        if file is None or not _FILE.fullmatch(file.address) or not re.fullmatch("[0-9a-f]{64}", file.sha256):
+        own = f"/images/{image}/{file.name}" if file and _NAME.fullmatch(file.name) else ""
+        if file is None or file.address != own or not re.fullmatch("[0-9a-f]{64}", file.sha256):
             raise self._odd(f"a {target.suffix} file of {visible(image)}")
         part = target.with_name(f".{target.name}.{file.sha256[:12]}.part")  # goes on after an interrupt
-        with explaining(target), self._ctx.progress.task(f"fetching {target.name}", file.bytes) as task:
+        task_of = self._ctx.progress.task(f"fetching {target.name}", file.bytes)
+        with explaining(target), self._at_this_site(), task_of as task:
             self._client.download(
                 f"{self.address}/v1{file.address}", part, size=file.bytes, sha256=file.sha256, headers=self._headers,
                 advance=task.advance,
@@ -188,7 +203,10 @@ class RemoteSite:
     def _ask(self, method: str, path: str, kind: type[codec.Value], body: bytes | None = None) -> codec.Value:
         sent = self._headers | ({"Content-Type": "application/json"} if body else {})
         accepted = (200, 202, 400, 401, 403, 404, 409, 413, 415, 421, 429, 500, 503)
-        answer = self._client.request(method, self.address + path, headers=sent, body=body, accept=accepted)
+        with self._at_this_site():
+            answer = self._client.request(
+                method, self.address + path, headers=sent, body=body, accept=accepted, limit=_LARGEST_ANSWER
+            )
         try:
             if answer.status in (200, 202):
                 return codec.decode(answer.body, kind)
@@ -208,6 +226,18 @@ class RemoteSite:
             ) from unread
         words = [visible(text) for text in (error.what, error.cause, error.next_step)]
         raise class_of(error.exit_code)(words[0], cause=words[1], next_step=words[2])
+
+    @contextlib.contextmanager
+    def _at_this_site(self) -> Iterator[None]:
+        """Leave mirrors and channels out of next steps: a site has none."""
+        try:
+            yield
+        except HttpError as error:
+            error.next_step = error.failure.next_step
+            raise
+        except IntegrityError as error:
+            error.next_step = f"the same command again; if it stays so, tell whoever runs {self.address}"
+            raise
 
     def _odd(self, what: str) -> GraphcrateError:
         return IntegrityError(

@@ -11,11 +11,13 @@ from graphcrate.cli.remote import sent
 from graphcrate.compat.variants.request import SourceOptions, SuiteOptions
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host.context import Context
+from graphcrate.host.net import HttpError
 from graphcrate.model.errors import GraphcrateError, IntegrityError, UsageError
 from graphcrate.serve import remote
 from graphcrate.serve.questions import Question
 from graphcrate.serve.remote import RemoteSite, question_of
 from patienthttp.client import Response
+from patienthttp.errors import FetchFailure, NoAnswer
 from tests import ROOT
 
 SITE = "https://site.example"
@@ -95,7 +97,7 @@ class Wire:
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), []
 
-    def request(self, method, url, *, headers, body, accept):
+    def request(self, method, url, *, headers, body, accept, limit):
         self.asked.append((method, url, dict(headers), body))
         status, value = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return Response(status, {}, value if isinstance(value, bytes) else json.dumps(value).encode(), url)
@@ -197,6 +199,10 @@ def test_file_of_the_image_is_fetched_whole_or_not_at_all(site, tmp_path):
     "fields",
     [
         *({"address": address} for address in ("https://evil.example/x.sif", "//evil.example/x", "/images/x y", "/v1")),
+        *({"address": f"/images/{path}"} for path in ("pyg/1.0/../../x.sif", "pyg/1.0/\u00e9.sif", "else/1.0/pyg.sif")),
+        {"name": "\u00e9.sif", "address": "/images/pyg/1.0/\u00e9.sif"},
+        {"name": "../x.sif", "address": "/images/pyg/1.0/../x.sif"},
+        {"bytes": -1},
         *({"sha256": digest} for digest in ("", "A" * 64, hashlib.sha256().hexdigest()[:-1])),
         {"name": "pyg.sqsh"},
     ],
@@ -205,6 +211,43 @@ def test_file_from_elsewhere_or_without_a_hash_is_not_fetched(site, tmp_path, fi
     with pytest.raises(IntegrityError):
         site(image(**fields)).fetch(f"{SITE}/images/pyg/1.0", tmp_path / "mine.sif")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_failure_of_a_site_names_no_mirror(site, tmp_path):
+    refused = FetchFailure.of(NoAnswer.REFUSED, SITE)
+    other = IntegrityError("other bytes", next_step="MIRROR=sjtu")
+    asked = site(image())
+    for error, step in ((HttpError.because(refused), refused.next_step), (other, "whoever runs https://site.example")):
+        asked._client.download = raising(error)
+        with pytest.raises(GraphcrateError) as caught:
+            asked.fetch(f"{SITE}/images/pyg/1.0", tmp_path / "mine.sif")
+        assert (step in caught.value.next_step, "irror" in caught.value.next_step.lower()) == (True, False)
+    asked._client.request = raising(HttpError.because(refused))
+    with pytest.raises(HttpError) as caught:
+        asked.made("plans", Question(), print)
+    assert caught.value.next_step == refused.next_step
+
+
+def raising(error):
+    def failing(*_, **__):
+        raise error
+
+    return failing
+
+
+def test_result_speaks_to_no_terminal_and_is_a_report_or_an_error(site):
+    answer = site((200, b'{"id": "b1", "state": "done", "result": {"name": "\xc2\x9b2J\xe2\x80\xae"}}'))
+    result = answer.made("builds", Question(), print)
+    assert result.value == b'{"name": "\\u009b2J\\u202e"}'
+    with pytest.raises(IntegrityError, match="a report"):
+        answer.report(result)
+
+
+def test_next_step_of_the_site_s_own_shell_is_not_shown(site):
+    shown = []
+    log = "built\nnext    ./build.py run pyg:1.0; ./build.py convert pyg:1.0\n"
+    site(job("running", log), job("done", f"{log}saved\n")).made("builds", Question(), shown.append)
+    assert "".join(shown) == "built\nsaved\n"
 
 
 @pytest.mark.parametrize(
