@@ -27,7 +27,7 @@ FIRST_ID, IDS = 200_000, 65_536  #: subordinate ids for root: where they may beg
 #: program → Debian's package
 PROGRAMS = {
     **{name: name for name in ("fuse-overlayfs", "iptables", "patchelf", "podman", "runc", "skopeo", "slirp4netns")},
-    **{name: name for name in ("docker-registry", "slurmctld", "slurmd", "squashfuse", "tmux", "umoci")},
+    **{name: name for name in ("docker-registry", "nginx", "slurmctld", "slurmd", "squashfuse", "tmux", "umoci")},
     "ch-run": "charliecloud",
     "chromedriver": "chromium-driver",
     "chromium": "chromium",
