@@ -16,8 +16,9 @@ from graphcrate.engines import slurm
 from graphcrate.host import net, process
 from graphcrate.host.arguments import Argv, line
 from graphcrate.host.context import Context
-from graphcrate.model.command import INSTALLED
-from graphcrate.model.errors import UsageError
+from graphcrate.host.disk.atomic import alone, make_folder
+from graphcrate.model.command import INSTALLED, command
+from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.trial import Resources
 from graphcrate.serve.app import application
 from graphcrate.serve.guard import UNIX, Doors, Proxy
@@ -70,10 +71,19 @@ def serve(
     if resources:
         slurm.connect(ctx, dist, [resources.partition] if resources.partition else [])
         at_once = {**AT_ONCE, "build": _NODES, "file": _NODES}
-    queue = JobQueue(dist / FOLDER, functools.partial(_start, ctx=ctx), process.adopt, at_once)
     work = SiteWork(program=program(ctx), dist=dist, on=_on(resources), registry=elsewhere.registry)
     path = file_of(entrance.listen)
-    with contextlib.closing(net.listening_file(path) if path else net.listening(*address(entrance.listen))) as listener:
+    with contextlib.ExitStack() as stack:
+        make_folder(dist / FOLDER)
+        if not stack.enter_context(alone(dist / FOLDER / "server")):
+            raise HostError(
+                f"another site uses {dist}",
+                cause="Both would start each of its jobs.",
+                next_step=f"end that one, or {command('serve', output=f'{dist}-2')}",
+            )
+        listener = net.listening_file(path) if path else net.listening(*address(entrance.listen))
+        stack.enter_context(contextlib.closing(listener))
+        queue = JobQueue(dist / FOLDER, functools.partial(_start, ctx=ctx), process.adopt, at_once)
         own, shown = ((), entrance.listen) if path else _local(*listener.getsockname()[:2])
         doors = Doors(frozenset((*own, *(host.lower() for host in entrance.hosts))), users, proxy)
         app = application(Site(ctx, work, queue, users), doors, log)

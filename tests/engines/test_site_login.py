@@ -1,4 +1,4 @@
-"""The web server of docs/serve.md, as it stands there but for PAM, before a real site: who is who, and who nobody."""
+"""The web server of docs/serve.md, as it stands there but for PAM, before a real site: users, and who is refused."""
 
 import base64
 import json

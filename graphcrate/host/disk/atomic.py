@@ -236,6 +236,21 @@ def _locked(path: Path) -> Iterator[None]:
             return
 
 
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[bool]:
+    """Hold a lock that is a file for as long as a program runs; False: another process has it."""
+    with contextlib.ExitStack() as stack:
+        with explaining(path):
+            file = stack.enter_context(path.open("ab"))
+            try:
+                is_ours = _flocked(file.fileno())
+            except OSError as error:
+                if error.errno != errno.ENOSYS:  # no locks on this disk
+                    raise
+                is_ours = True
+        yield is_ours
+
+
 def _flocked(descriptor: int) -> bool:
     """Lock a file, unless another process has."""
     try:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from starlette.responses import PlainTextResponse
 
 from graphcrate.host.context import Context
-from graphcrate.model.errors import UsageError
+from graphcrate.host.disk.atomic import alone
+from graphcrate.model.errors import HostError, UsageError
 from graphcrate.serve import guard, server
 from graphcrate.serve.guard import UNIX, Doors, Guard, Proxy
 from graphcrate.serve.users import Users
@@ -261,6 +262,15 @@ def test_who_may_come_is_taken_or_refused_as_it_was_typed(typed, result):
             server.proxy_of(entrance)
     else:
         assert server.proxy_of(entrance) == result
+
+
+def test_second_site_in_a_folder_is_refused(tmp_path):
+    (tmp_path / server.FOLDER).mkdir()
+    path = tmp_path / server.FOLDER / "server"
+    with alone(path) as is_first, pytest.raises(HostError, match="another site uses"):
+        server.serve(server.Entrance(), tmp_path, Context(root=ROOT, environment={}), print, print)
+    with alone(path) as is_first_again:
+        assert (is_first, is_first_again) == (True, True)
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8080", "[::]:80", "192.0.2.1:8080", "site.example:8080", ":99999", "x"])
