@@ -184,7 +184,7 @@ def run_tabs(ref: str, name: str, *, has_gpus: bool, brought: Mapping[str, Fetch
 
     `brought`: files that are there, by their forms; all others are made.
     """
-    rows = sorted(RUNTIMES.items(), key=lambda row: not any(form.is_slurm for form in row[1].jobs.values()))
+    rows = sorted(RUNTIMES.items(), key=lambda row: not next(iter(row[1].jobs.values())).is_slurm)
     tabs = []
     for runtime, row in rows:
         to, file = row.own.to, row.own.file

@@ -45,7 +45,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SENT = {"cuda": "cuda", "gpu": "gpu", "driver": "driver", "with": "packages", "apt": "apt", "slim": "slim"}
 _SENT |= {"flavour": "flavour"}
 #: runtimes by the end of the file that they open: the site makes it with the build
-_OPENERS = {".sif": "singularity", ".sqsh": "pyxis"}
+_OPENERS = {f".{form}": questions.FORMS[form] for form in ("sif", "sqsh")}
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 #: of a log: what to type next at the site

@@ -39,7 +39,7 @@ def test_request_is_the_question_of_the_page(tmp_path, monkeypatch):
         requirements=[tmp_path / "environment.yml"], flavour="jupyter", slim="yes",
     )  # fmt: skip
     assert question_of(typed, tmp_path / "pyg.sif") == Question(
-        stack="pyg", cuda="11.8", gpu="v100,a100", driver="450.80.02", runtime="singularity", packages="rdkit ase",
+        stack="pyg", cuda="11.8", gpu="v100,a100", driver="450.80.02", runtime="apptainer", packages="rdkit ase",
         apt="git tmux", file="environment.yml", text="dependencies:\n- ase\n", flavour="jupyter", slim="yes",
     )  # fmt: skip
     assert question_of(request(), None) == Question(cuda="11.8")
