@@ -35,7 +35,7 @@ PARTS = (
     "build.py",
     "README.md",
 )
-PARTS += ("pyproject.toml", "requirements.txt", "requirements-dev.txt")
+PARTS += ("CONTRIBUTING.md", "SECURITY.md", "pyproject.toml", "requirements.txt", "requirements-dev.txt")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu/torch/"
 
 

@@ -119,9 +119,19 @@ class World:
         return msgspec.structs.replace(package, channel="pypi")
 
     def leftovers(self):
-        """Files that a command left half-written."""
-        paths = [*(self.root / "cache" / "tmp").rglob("*"), *(self.root / "dist").rglob(".*")]
-        return [path for path in paths if path.is_file() and path.suffix != ".lock"]
+        """Files that a command left half-written.
+
+        A cache's folder may go while folders are read, with the cache: os.walk passes over it.
+        """
+        parts = (("cache/tmp", ""), ("dist", "."))
+        found = [
+            Path(folder, name)
+            for part, begin in parts
+            for folder, _, names in os.walk(self.root / part)
+            for name in names
+            if name.startswith(begin)
+        ]
+        return [path for path in found if path.is_file() and path.suffix != ".lock"]
 
     def base(self, *_):
         """In place of Debian's tools: what an audit looks at."""
