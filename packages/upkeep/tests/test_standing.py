@@ -492,7 +492,7 @@ def test_lock_check_names_the_only_server_that_answers(mine, typed, context):
     ("arguments", "code", "says"),
     [
         (("lock",), 2, "lock needs a recipe"),
-        (("lock", "mine.toml", "--json"), 2, "No such option: --json"),
+        (("lock", "mine.toml", "--json"), 2, "has no option --json"),
         (("lock", "--check", "--channel", "pypi", "--extensions", "none"), 2, "--channel and --extensions"),
         (("lock", "--check", "other.toml"), 3, "other.toml"),
         (("lock", "--check", "mine.toml", "--cuda", "12.8"), 9, "has no lock beside it"),
