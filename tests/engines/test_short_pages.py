@@ -120,7 +120,8 @@ def test_publish_page_bundle_runs_the_image_without_a_network(person, scratch):
 def built_by(pages):
     """The arguments of `make image` and `make sif` on these pages, each once, and where.
 
-    Not what a page's own files are for (`mine`, a folder of wheels), nor what stands for something else. A mirror does
+    Not what a page's own files are for (`mine`, a folder of wheels), a site's caches and servers, nor what stands for
+    something else. A mirror does
     not count: README's is typed. Nor does where it is built: a plan is made here.
     """
     elsewhere = ("MIRROR=", "ON=", "PARTITION=", "TIME=", "CPUS=", "ACCOUNT=")
@@ -134,7 +135,7 @@ def built_by(pages):
             ):
                 asked = tuple(sorted(word for word in words[1:] if not word.startswith(elsewhere)))
                 found.setdefault(asked, str(command))
-    theirs = ("RECIPE=", "FROM=", "WHEELS=", "REQUIREMENTS=", "PYG_LIB=", "WITH=./")
+    theirs = ("RECIPE=", "FROM=", "WHEELS=", "REQUIREMENTS=", "PYG_LIB=", "WITH=./", "CACHE=", "AT=")
     return {words: where for words, where in found.items() if not any(word.startswith(theirs) for word in words)}
 
 
