@@ -121,8 +121,7 @@ def built_by(pages):
     """The arguments of `make image` and `make sif` on these pages, each once, and where.
 
     Not what a page's own files are for (`mine`, a folder of wheels), a site's caches and servers, nor what stands for
-    something else. A mirror does
-    not count: README's is typed. Nor does where it is built: a plan is made here.
+    something else. A mirror does not count: README's is typed. Nor does where it is built: a plan is made here.
     """
     elsewhere = ("MIRROR=", "ON=", "PARTITION=", "TIME=", "CPUS=", "ACCOUNT=")
     found = {}
@@ -135,7 +134,8 @@ def built_by(pages):
             ):
                 asked = tuple(sorted(word for word in words[1:] if not word.startswith(elsewhere)))
                 found.setdefault(asked, str(command))
-    theirs = ("RECIPE=", "FROM=", "WHEELS=", "REQUIREMENTS=", "PYG_LIB=", "WITH=./", "CACHE=", "AT=")
+    theirs = ("RECIPE=", "FROM=", "WHEELS=", "REQUIREMENTS=", "PYG_LIB=", "WITH=./", "WITH=git+ssh:", "WITH=mypkg")
+    theirs += ("CACHE=", "AT=")
     return {words: where for words, where in found.items() if not any(word.startswith(theirs) for word in words)}
 
 
