@@ -76,7 +76,7 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 def document(findings: Findings) -> dict[str, object]:
-    """Return the OpenVEX document, as of the time of the findings. Raises UsageError for a file that has none of it."""
+    """Return the OpenVEX document, as of the time of the findings. Raises UsageError for a file without findings."""
     time = findings.descriptor.timestamp or findings.created
     if (findings.matches is None and findings.results is None) or not time:
         raise UsageError(

@@ -131,7 +131,7 @@ class Maker:
 
     @property
     def _site(self) -> SiteCache | None:
-        """The shared cache that layers may come from; None where there is none, and of what is proved."""
+        """The shared cache that layers may come from; None without one, and of what is proved."""
         is_ours = self.images.engine is with_engine.EMBEDDED and not self.sources.parts_only
         return self.shared if is_ours and self.shared is not None and self.shared.trusted else None
 

@@ -15,7 +15,6 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache, kept, kept_bytes
 from graphcrate.inputs import making
 from graphcrate.inputs.bases import debian
-from graphcrate.inputs.making import Making
 from graphcrate.inputs.shared.entry import BASE, LAYER, MOST_FILES, CacheEntry, SharedFile
 from graphcrate.inputs.shared.site_cache import SiteCache, Taken
 from graphcrate.model.lock import DebianBase
@@ -115,7 +114,7 @@ def _take(shared: SiteCache, part: ImagePart, taken: Taken, ctx: Context) -> boo
                 ctx.progress.note(f"{place.name}: {part.title} is not taken: its record is of another layer")
                 continue
             # First that it came from elsewhere, last the record that says it is here; what is ours stays.
-            making.keep(part.makers, Making(maker=known.maker, made=known.made, seconds=known.seconds), cache)
+            making.keep(part.makers, known.making, cache)
             for name in sorted(names, key=lambda name: name == _RECORD):
                 target = cache.blob(name) if name == blob.name else part.records[name]
                 if name in (_RECORD, blob.name) or kept_bytes(target) is None:

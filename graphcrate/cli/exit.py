@@ -105,7 +105,7 @@ def _said_as_ours(ctx: Any) -> Iterator[None]:  # noqa: ANN401 (as above)
 
 
 def wrong_usage(error: Any, verb: str) -> UsageError | None:  # noqa: ANN401 (click's, of which typer has a copy)
-    """Return what click found wrong in a command line, said as other errors are; None for what is none of that.
+    """Return what click found wrong in a command line, said as other errors are; None for other errors.
 
     `verb`: the command that was typed; empty for none that there is.
     """

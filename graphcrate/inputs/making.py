@@ -41,8 +41,6 @@ def is_kept(folder: Path) -> bool:
 
 
 def read(folder: Path, otherwise: Making | None = None) -> Making:
-    """Return the record of what is in a folder; where it has none, `otherwise`, or that its maker is not known."""
-    if otherwise is not None:
-        return kept(folder / _FILE, Making) or otherwise
+    """Return the record of what is in a folder; without one `otherwise`, or that its maker is not known."""
     unknown = Making(maker=f"unknown, given by {this_machine()}", made=settings.now_utc())
-    return kept(folder / _FILE, Making) or unknown
+    return kept(folder / _FILE, Making) or otherwise or unknown

@@ -87,7 +87,7 @@ class ShownImage(NamedTuple):
     def file(self, name: str) -> Path | None:
         """Return the path of a file of it that may be read: a SIF, a squashfs, an archive, its report; no link.
 
-        A file that was made of an earlier image of this name is none of its files.
+        A file that was made of an earlier image of this name does not belong to it.
         """
         path, form = self.folder / name, _form(name)
         if (name != NAME and form is None) or path.is_symlink() or not path.is_file():

@@ -67,7 +67,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def file_name(self) -> str:
-        """The name of the dropped file; empty where there is none."""
+        """The name of the dropped file, or an empty text."""
         return (self.file or "requirements.txt") if self.text.strip() else ""
 
     @property

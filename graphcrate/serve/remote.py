@@ -135,7 +135,7 @@ class RemoteSite:
     """A site by its address, as one user."""
 
     def __init__(self, address: str, ctx: Context, pause: Callable[[float], None] = settings.wait) -> None:
-        """Raises UsageError for an address that is none, or over which a token can be read; HostError for its file."""
+        """Raises UsageError for an invalid address, or one over which a token can be read; HostError for its file."""
         self.address, self._ctx, self._pause = _checked(address), ctx, pause
         self._client = Client(ctx.environment, note=ctx.progress.note)
         self._headers = {"Accept": "application/json"}
@@ -229,7 +229,7 @@ class RemoteSite:
 
     @contextlib.contextmanager
     def _at_this_site(self) -> Iterator[None]:
-        """Leave mirrors and channels out of next steps: a site has none."""
+        """Leave mirrors and channels out of next steps: they do not apply to a site."""
         try:
             yield
         except HttpError as error:
@@ -272,7 +272,7 @@ def _checked(address: str) -> str:
 
 
 def _token(environment: Mapping[str, str]) -> str:
-    """Return this user's token; empty where there is none, as for a site of this machine. Raises UsageError."""
+    """Return this user's token, or an empty text, as for a site of this machine. Raises UsageError."""
     token = environment.get(TOKEN, "")
     if not token and (path := environment.get(TOKEN_FILE)):
         token = private.read(Path(path), "a token")

@@ -154,7 +154,7 @@ def is_loopback(host: str) -> bool:
 def _local(host: str, port: int) -> tuple[Sequence[str], str]:
     """Return the names by which this machine may call the site, and its address.
 
-    A name that is none of these and of `hosts` may be a stranger's, who lets it mean this machine.
+    Any other name, unless `hosts` has it, may be a stranger's, who lets it mean this machine.
     """
     return names(port), f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 

@@ -133,7 +133,7 @@ class Site:
         return states.pull_line(self.queue.result(job)) if job and job.state == "done" else ""
 
     def made(self, job: SiteJob) -> str:
-        """Return the name of the image that a job made, or made a file of; empty where there is none."""
+        """Return the name of the image that a job made, or made a file of, or an empty text."""
         return states.made_image(job, self.queue.result(job) if job.kind == "build" else b"")
 
     def image(self, job: SiteJob) -> images.ShownImage | None:

@@ -91,7 +91,7 @@ def result_lines(job: SiteJob, log: str) -> tuple[str, str]:
 
 
 def made_image(job: SiteJob, printed: bytes) -> str:
-    """Return the image that a job made, or made a file of, as addresses have it; empty where there is none."""
+    """Return the image that a job made, or made a file of, as addresses have it, or an empty text."""
     if job.kind == "build":
         if not (job.state == "done" or job.step):  # of what comes after the first command, no image depends
             return ""

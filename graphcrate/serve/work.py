@@ -33,7 +33,7 @@ class SiteWork:
     registry: str = ""
 
     def read(self, question: Question, user: str, now: float) -> SiteJob:
-        """Read packages out of a file that is none of a list's: Python code by `init`, all others by `adopt`."""
+        """Read packages out of a file that is not a list of packages: Python code by `init`, all others by `adopt`."""
         name = question.file_name
         adopt = command("adopt", name, output=f"{Path(name).stem.lower()}.toml")
         shown = command("init") if name.endswith(".py") else adopt

@@ -157,23 +157,21 @@ def build(workplace, shared, name, request, *more):
 @pytest.fixture(scope="session")
 def small_sif(workplace, built_image, shared):
     """The small image as a SIF with zstd, which takes a fraction of gzip's time. Other tests must not change it."""
-
-    def make():
-        fast = ("--to", "sif", "--compression", "zstd", "--output", shared.folder / "small.sif")
-        return workplace.run("convert", built_image.layout, *fast, "--json").json["path"]
-
-    return Path(shared.made("sif", make))
+    return _converted("sif", workplace, built_image, shared)
 
 
 @pytest.fixture(scope="session")
 def small_sqsh(workplace, built_image, shared):
     """The small image as squashfs with zstd. `os.link` brings it elsewhere; other tests must not change it."""
+    return _converted("sqsh", workplace, built_image, shared)
 
+
+def _converted(form, workplace, built_image, shared):
     def make():
-        fast = ("--to", "sqsh", "--compression", "zstd", "--output", shared.folder / "small.sqsh")
+        fast = ("--to", form, "--compression", "zstd", "--output", shared.folder / f"small.{form}")
         return workplace.run("convert", built_image.layout, *fast, "--json").json["path"]
 
-    return Path(shared.made("sqsh", make))
+    return Path(shared.made(form, make))
 
 
 @pytest.fixture(scope="module")

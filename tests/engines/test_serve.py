@@ -62,7 +62,7 @@ class SiteProcess:
         return self.json("GET", f"/v1/jobs/{job}")
 
     def child(self, job):
-        """The process of a job; None where there is none."""
+        """The process of a job, or None."""
         lock = self.place.folder / "dist" / ".serve" / job / "lock"
         for entry in Path("/proc").glob("[0-9]*/fd/*"):
             with contextlib.suppress(OSError):
@@ -185,7 +185,7 @@ def test_dropped_dockerfile_becomes_packages_of_the_form(site, browser):
 
 
 def image_is_whole_or_absent(site):
-    """Every image and file that the site shows can be had, whole."""
+    """Every image and file that the site shows is downloaded whole."""
     for report in site.json("GET", "/v1/images"):
         image = site.json("GET", f"/v1/images/{report['name']}/{report['tag']}")
         site.place.run("inspect", Path("dist") / report["name"] / report["tag"] / "oci").ok()

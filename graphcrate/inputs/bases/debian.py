@@ -118,7 +118,7 @@ def _grown(lock: DebianBase, cache: Cache) -> Path:
 
 
 def _grow(lock: DebianBase, further: Sequence[DebianPackage], below: Base | None, rootfs: Path, ctx: Context) -> None:
-    """Make the tree of a base from the layer of another one and these packages; of these alone where that is None."""
+    """Make the tree of a base from the layer of another one and these packages; of these alone without such a layer."""
     ctx.cache.require(SCRATCH_BYTES, f"the {suites.titled(lock.suite)} base with a compiler")
     debs = fetch_debs(further, lock.suite, ctx, listed=lock.listed)
     size = sum(path.stat().st_size for path in debs)
@@ -174,12 +174,12 @@ def glibc_version(lock: DebianBase) -> str:
 
 def made(lock: DebianBase, cache: Cache) -> LayerRecord | None:
     """The layer of a base that the cache has; None where it is to be made."""
-    return _cached(cache.root.joinpath("bases", "debian", key(lock), _RECORD), cache)
+    return _cached(record_path(lock, cache), cache)
 
 
 def record_path(lock: DebianBase, cache: Cache) -> Path:
     """Return the path of the record of a base's layer, existing or not."""
-    return cache.path("bases", "debian", key(lock), _RECORD)
+    return cache.root.joinpath("bases", "debian", key(lock), _RECORD)
 
 
 def makers(lock: DebianBase, cache: Cache) -> Path:

@@ -14,6 +14,7 @@ import msgspec
 from graphcrate.attest import keys, signing, statement
 from graphcrate.attest.statement import Resource, Statement
 from graphcrate.host.disk.hashing import sha256_of
+from graphcrate.inputs.making import Making
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.values import FileName, Sha256, Size
@@ -73,6 +74,11 @@ class CacheEntry(msgspec.Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         """Bytes of its files."""
         return sum(file.size for file in self.files)
+
+    @property
+    def making(self) -> Making:
+        """The record that a cache keeps beside what came of it."""
+        return Making(maker=self.maker, made=self.made, seconds=self.seconds)
 
     @property
     def who(self) -> str:

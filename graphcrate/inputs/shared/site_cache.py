@@ -193,8 +193,7 @@ class SiteCache:
             (wheel := folder / "wheel" / known.files[0].name).parent.mkdir()
             if not self.bring(place, known, {wheel.name: wheel}, title):
                 return False
-            of = Making(maker=known.maker, made=known.made, seconds=known.seconds)
-            making.keep(wheel.parent, of, self.ctx.cache)
+            making.keep(wheel.parent, known.making, self.ctx.cache)
             self.ctx.cache.adopt(wheel.parent, shelf)
         return True
 

@@ -280,7 +280,7 @@ def test_one_in_so_many_entries_is_compiled_here_and_another_result_is_refused_f
     assert "made here it was another file" in again.said.lines[-1]
 
 
-def test_entries_to_check_are_chosen_anew_in_each_build(filled, user):
+def test_each_build_chooses_other_entries_to_check(filled, user):
     assert user("second", filled).cache.pick is secrets.randbelow
     for picked, wheels in ((0, []), (1, [WHEEL])):
         second = user(f"user{picked}", filled, check="20")
