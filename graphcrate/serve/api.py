@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from graphcrate.compat.proofs import proof_of
 from graphcrate.host import settings
 from graphcrate.model.lock import encode
-from graphcrate.serve import images, questions
+from graphcrate.serve import questions
 from graphcrate.serve.openapi import JSON
 from graphcrate.serve.site import Site, fields_of, image_of, job_of, site_of, user_of
 
@@ -108,14 +108,13 @@ async def _events(site: Site, name: str, user: str, at: int) -> AsyncIterator[st
 async def list_builds(request: Request) -> Response:
     """One's own builds and files of images, the newest first, without their logs and results."""
     site = site_of(request)
-    own = [job for job in site.queue.all("build", "file", "send") if job.is_of(user_of(request))]
-    return as_json([site.answer(job, brief=True) for job in own])
+    return as_json([site.answer(job, brief=True) for job in site.builds(user_of(request))])
 
 
 async def list_images(request: Request) -> Response:
     """The reports of all images, what `inspect --json` prints of each, the newest first."""
-    listed = await asyncio.to_thread(lambda: list(images.every(site_of(request).dist)))
-    return _shown(site_of(request), [image.report for image in listed])
+    site = site_of(request)
+    return _shown(site, [image.report for image in await site.images()])
 
 
 async def image(request: Request) -> Response:

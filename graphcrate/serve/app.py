@@ -34,6 +34,7 @@ ROUTES: Sequence[Address] = (
     Address("POST", "/", pages.ask),
     Address("GET", "/jobs/{job}", pages.show_job),
     Address("POST", "/jobs/{job}", pages.change_job),
+    Address("GET", "/jobs/{job}/events", api.events),  # below /v1/ a web server's login may not count
     Address("GET", "/images", pages.list_images),
     Address("GET", "/images/{name}/{tag}", pages.show_image),
     Address("POST", "/images/{name}/{tag}/{form}", pages.make_file),

@@ -6,7 +6,9 @@ It knows no page. What it refuses gets one line of text, and a line in the log, 
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -22,6 +24,7 @@ from graphcrate.serve.users import LONGEST_TOKEN, Users, is_name
 LARGEST_BODY = 512 << 10  #: bytes of a request
 LONGEST_ADDRESS = 8000  #: bytes of a path with its query
 BODY_SECONDS = 20.0  #: for a request to arrive
+MOST_EACH = 60  #: requests of a user at once
 _TOO_LARGE = f"a request has at most {LARGEST_BODY >> 10} kB"
 _CHANGING = ("POST", "DELETE")
 _METHODS = ("GET", "HEAD", *_CHANGING)
@@ -89,6 +92,7 @@ class Guard:
     def __init__(self, app: App, doors: Doors, log: Callable[[str], None]) -> None:
         """`log` gets a line for each request that changes something or is refused."""
         self._app, self._doors, self._log = app, doors, log
+        self._requests = Counter[str]()  #: that are worked on, of each user
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
@@ -103,7 +107,8 @@ class Guard:
         answered = _Sending(send)
         if refusal is None:
             try:
-                await self._app(scope, _limited(receive), answered)
+                with self._counted(scope["user"]):
+                    await self._app(scope, _limited(receive), answered)
             except HTTPException as error:
                 refusal = Denial(error.status_code, error.detail)
         if refusal is not None:
@@ -111,6 +116,17 @@ class Guard:
             await answer(scope, receive, answered)
         if refusal is not None or scope["method"] in _CHANGING:
             self._log(_log_line(scope, answered.status))
+
+    @contextlib.contextmanager
+    def _counted(self, user: str) -> Iterator[None]:
+        """Count a request among its user's. Raises HTTPException for one too many."""
+        if user and self._requests[user] >= MOST_EACH:
+            raise HTTPException(429, f"{MOST_EACH} requests of yours are answered already")
+        self._requests[user] += 1
+        try:
+            yield
+        finally:
+            self._requests -= Counter((user,))  # no names are kept
 
     def _refusal(self, scope: Scope, headers: Headers) -> Denial | None:
         proxy = self._doors.proxy

@@ -104,10 +104,10 @@ async def change_job(request: Request) -> Response:
 
 async def list_images(request: Request) -> Response:
     """The page of all images, and of one's own builds."""
-    site = site_of(request)
-    listed = await asyncio.to_thread(lambda: list(images.every(site.dist)))
-    jobs = [job for job in site.queue.all("build", "file", "send") if job.is_of(user_of(request))]
-    return site.page("images.html", _language(request), user_of(request), images=listed, jobs=jobs[:_SHOWN])
+    site, user = site_of(request), user_of(request)
+    return site.page(
+        "images.html", _language(request), user, images=await site.images(), jobs=site.builds(user)[:_SHOWN]
+    )
 
 
 async def show_image(request: Request) -> Response:

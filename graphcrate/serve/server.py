@@ -21,6 +21,7 @@ from graphcrate.model.command import INSTALLED, command
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.trial import Resources
 from graphcrate.serve.app import application
+from graphcrate.serve.connections import MOST, Connection
 from graphcrate.serve.guard import UNIX, Doors, Proxy
 from graphcrate.serve.queue import AT_ONCE, JobQueue
 from graphcrate.serve.site import Site
@@ -28,7 +29,6 @@ from graphcrate.serve.users import Users
 from graphcrate.serve.work import SiteWork
 
 FOLDER = ".serve"  #: of a site's jobs, below its folder of images
-_REQUESTS = 300  #: at once
 _NODES = 8  #: builds at once by jobs of Slurm
 _PORTS = range(65536)
 
@@ -89,7 +89,7 @@ def serve(
         app = application(Site(ctx, work, queue, users), doors, log)
         config = uvicorn.Config(
             app, log_config=None, log_level="warning", access_log=False, ws="none", proxy_headers=False,
-            server_header=False, limit_concurrency=_REQUESTS, timeout_graceful_shutdown=1,
+            server_header=False, http=Connection, limit_concurrency=MOST + 1, timeout_graceful_shutdown=1,
         )  # fmt: skip
         say(shown)
         uvicorn.Server(config).run([listener])

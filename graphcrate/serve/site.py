@@ -140,6 +140,14 @@ class Site:
         """Return the image of a job, where that is there."""
         return images.shown(self.dist, *self.made(job).partition("/")[::2])
 
+    async def images(self) -> list[images.ShownImage]:
+        """List all images, the newest first."""
+        return await asyncio.to_thread(lambda: list(images.every(self.dist)))
+
+    def builds(self, user: str) -> list[SiteJob]:
+        """List a user's builds and files of images, the newest first."""
+        return [job for job in self.queue.all(*_LONG) if job.is_of(user)]
+
     def has_image(self, job: SiteJob) -> bool:
         """Return whether a job says who had an image built that is there."""
         return job.kind == "build" and self.image(job) is not None

@@ -1,9 +1,11 @@
 """The web server of docs/serve.md, as it stands there but for PAM, before a real site: users, and who is refused."""
 
 import base64
+import contextlib
 import json
 import os
 import re
+import socket
 import ssl
 import subprocess
 import sys
@@ -137,6 +139,22 @@ def test_job_of_a_token_is_followed_through_the_web_server_by_its_user_alone(sit
     assert 'event: over\ndata: "done"' in site.ask(f"/v1/jobs/{job}/events", **site.bearer())
     assert json.loads(site.ask(f"/v1/jobs/{job}", **site.bearer()))["result"]["question"]["packages"] == "rdkit"
     assert [site.status(f"/jobs/{job}", user) for user in PASSWORDS] == [200, 404]
+    assert 'event: over\ndata: "done"' in site.ask(f"/jobs/{job}/events", "ada"), "as its page's script asks"
+    assert site.status(f"/jobs/{job}/events", "eve") == 404
     assert f'href="{site.address}' not in site.ask(f"/jobs/{job}", "ada"), "its links are its own paths"
     large = b"x" * (600 << 10)
     assert site.status("/v1/files", "", large, **kind) == 413
+
+
+def test_connections_without_a_request_or_a_login_do_not_fill_a_site(site, scratch):
+    """More than a site has, by its socket: silent ones, half a request, requests of a stranger who reads no answer."""
+    stranger = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    starts = [b"", b"GET / HTTP/1.1\r\nHost: local", stranger * 4000]
+    with contextlib.ExitStack() as stack:
+        for number in range(420):
+            one = stack.enter_context(socket.socket(socket.AF_UNIX))
+            one.connect(str(scratch / "site.sock"))
+            one.setblocking(False)
+            with contextlib.suppress(OSError):
+                one.send(starts[number % len(starts)])
+        assert [site.status("/", "ada") for _ in range(5)] == [200] * 5

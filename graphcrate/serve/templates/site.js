@@ -15,10 +15,9 @@ function follow() {
   source?.close();
   const job = document.querySelector("[data-job]");
   if (!job || job.dataset.over === "1") return;
-  const log = job.querySelector("[data-log]"), own = new EventSource(`/v1/jobs/${job.dataset.job}/events`);
-  job.querySelector("[data-plain]")?.remove();
-  log.textContent = "";
+  const log = job.querySelector("[data-log]"), own = new EventSource(`/jobs/${job.dataset.job}/events`);
   source = own;
+  own.addEventListener("open", () => { job.querySelector("[data-plain]")?.remove(); log.textContent = ""; }, { once: true });
   own.addEventListener("log", (event) => { log.textContent += JSON.parse(event.data); log.scrollTop = log.scrollHeight; });
   own.addEventListener("progress", (event) => {
     const now = JSON.parse(event.data), bar = job.querySelector("[data-far]"), step = job.querySelector("[data-line]");

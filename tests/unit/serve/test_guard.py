@@ -211,6 +211,38 @@ def test_body_that_arrives_a_byte_at_a_time_has_one_time_for_all(doors, monkeypa
     assert asked(doors[OPEN], FORM, app=trickling, method="POST")[0] == 408
 
 
+def test_user_has_so_many_requests_at_once_and_others_have_theirs(doors):
+    async def crowd():
+        going, statuses = asyncio.Event(), []
+
+        async def waiting(scope, receive, send):
+            await going.wait()
+            await page(scope, receive, send)
+
+        async def send(message):
+            statuses.extend([message["status"]] if "status" in message else [])
+
+        async def receive():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def one(user):
+            headers = [(b"host", HOST.encode()), (b"x-remote-user", user)]
+            scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers}
+            await guarded(scope, receive, send)
+
+        guarded = Guard(waiting, doors[BEHIND_FILE], lambda _: None)
+        asked = [asyncio.create_task(one(user)) for user in [*[b"ada"] * (guard.MOST_EACH + 1), b"eve"]]
+        await asyncio.sleep(0)
+        assert statuses == [429]
+        going.set()
+        await asyncio.gather(*asked)
+        await one(b"ada")
+        assert statuses == [429, *[200] * (guard.MOST_EACH + 2)]
+        assert not guarded._requests
+
+    asyncio.run(crowd())
+
+
 def test_log_line_names_the_user_and_stays_one_line(doors):
     _, _, _, (line,) = asked(doors[TOKENS], BEARER, JSON, method="POST", path="/v1/x\n2026 - eve\x1b[2J")
     assert line.endswith(r"127.0.0.1 ada POST /v1/x\n2026 - eve\x1b[2J 200")

@@ -123,6 +123,13 @@ def test_page_has_form_and_map_in_both_languages(call):
         assert not re.search(r"<(script|style)>|\son\w+=|https?://(?!127)", text)
 
 
+def test_pages_ask_nothing_of_the_api_where_a_web_server_s_login_may_not_count(call, site):
+    scripts = [text for kind, text in site.static.values() if kind == "text/javascript"]
+    assert scripts
+    assert not [text for text in scripts if "/v1/" in text]
+    assert re.findall(r"/v1/[^\"]*", call("GET", "/")[2]) == ["/v1/openapi.json"]
+
+
 def test_first_view_has_at_most_100_kb(call):
     links = re.findall(r'(?:src|href)="(/static/[^"]*)"', call("GET", "/")[2])
     assert len(links) == 3

@@ -83,6 +83,7 @@ def test_job_is_seen_and_cancelled_by_who_asked_for_it_alone(by, site):
     for method, path, body in (
         ("GET", f"/v1/jobs/{name}", b""),
         ("GET", f"/v1/jobs/{name}/events", b""),
+        ("GET", f"/jobs/{name}/events", b""),
         ("GET", f"/jobs/{name}", b""),
         ("DELETE", f"/v1/jobs/{name}", b""),
         ("POST", f"/jobs/{name}", form("eve", do="cancel")),
@@ -232,6 +233,23 @@ def test_progress_ends_for_a_user_who_cancelled_what_another_goes_on_with(by, si
     monkeypatch.setattr(api.asyncio, "sleep", cancelled)
     assert "event: over" not in by("ada", "GET", f"/v1/jobs/{name}/events")[2]
     assert site.queue.get(name).state == "waiting"
+
+
+def test_progress_of_a_quiet_build_says_something_long_before_a_web_server_ends_it(by, site, builds, monkeypatch):
+    """nginx waits 60 s for the next byte of an answer."""
+    builds.code = None
+    name = json.loads(by("ada", "POST", "/v1/builds", BUILD)[2])["id"]
+    site.queue.look()
+    waits = []
+
+    async def quiet(seconds):
+        waits.append(seconds)
+        if len(waits) == 5:
+            site.queue.cancel(site.queue.get(name))
+
+    monkeypatch.setattr(api.asyncio, "sleep", quiet)
+    *looks, _ = by("ada", "GET", f"/jobs/{name}/events")[2].split("event: over")[0].split(":\n\n")
+    assert (len(looks), max(waits) < 30) == (5, True)
 
 
 def test_form_of_a_page_that_was_open_before_a_restart_is_taken(site):
