@@ -4,20 +4,15 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from dockerread.installers import plain_words
+from dockerread.shell import Simple
 from graphcrate.compat.adopt import installs
 from graphcrate.compat.adopt.draft import Draft, Fate, Item, Place, row_of_command, row_of_variable
 from graphcrate.compat.adopt.installs import Outcome
-from graphcrate.compat.adopt.shell import Simple
 from graphcrate.compat.facts import reserved
 from graphcrate.compat.requirements import own_files
 
 _Reader = Callable[[Draft, Place, Sequence[str], int], Outcome]
-#: words before a command that change nothing of what it installs, with how many follow them
-_BEFORE = {"sudo": 0, "exec": 0, "command": 0, "env": 0, "time": 0, "nohup": 0, "yes": 0}
-_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-_PYTHON = re.compile(r"python(3(\.\d+)?)?")
-_PIP = re.compile(r"pip(3(\.\d+)?)?")
-_CONDA = ("mamba", "micromamba", "conda", "condacolab")
 _SHELL_FILES = (".bashrc", ".profile", ".bash_profile", ".zshrc", ".bash_aliases", ".condarc", ".inputrc", ".vimrc")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OCTAL = re.compile(r"0?1?[0-7]{3}")
@@ -56,48 +51,6 @@ def variable(draft: Draft, name: str, value: str, line: int) -> Outcome:
         return Outcome("yours", faults[0])
     draft.env[name] = Item(value, line)
     return Outcome("recipe", f"env: {name}")
-
-
-def plain_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command without what is before it, with one name for each program."""
-    left = list(words)
-    while left and (left[0] in _BEFORE or _ASSIGNED.fullmatch(left[0])):
-        left.pop(0)
-        while left and left[0].startswith("-") and left[0] != "-":
-            left.pop(0)
-    if not left:
-        return ()
-    left[0] = posixpath.basename(left[0]) if "/bin/" in left[0] else left[0]
-    if left[0] in _CONDA:
-        left[0] = "conda"
-        if left[1:2] == ["run"]:  # conda run -n mine pip install …
-            rest = left[2:]
-            while rest and rest[0].startswith("-"):
-                rest = rest[2:] if rest[0] in ("-n", "-p", "--name", "--prefix") else rest[1:]
-            return plain_words(rest)
-    if _PYTHON.fullmatch(left[0]):
-        left[0] = "python"
-        while left[1:2] and left[1] in ("-u", "-B", "-I", "-s", "-E"):
-            left.pop(1)
-        if left[1:2] == ["-m"] and left[2:3] and left[2] in ("pip", "uv", "venv"):
-            left = left[2:] if left[2] != "venv" else left
-    if left[0] == "uv" and left[1:2] == ["pip"]:
-        left = left[1:]
-    if _PIP.fullmatch(left[0]):
-        left[0] = "pip"
-    return tuple(_verb_first(left))
-
-
-def _verb_first(words: list[str]) -> list[str]:
-    """Put what a command does right behind its program: `apt-get -y install` installs."""
-    verbs = ("install", "create", "update", "sync", "add", "upgrade", "clean", "env", "config")
-    if words[0] in ("apt-get", "apt", "conda", "pip", "uv", "poetry"):
-        at = 1
-        while at < len(words) and words[at].startswith("-"):
-            at += 1
-        if at < len(words) and at > 1 and words[at] in verbs:
-            return [words[0], words[at], *words[1:at], *words[at + 1 :]]
-    return words
 
 
 def _outcome(draft: Draft, place: Place, command: Simple, follows: Simple | None) -> Outcome:

@@ -63,7 +63,6 @@ class _Kinds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     variables: tuple[_Variable, ...] = msgspec.field(name="variable")
     bases: tuple[_Base, ...] = msgspec.field(name="base")
     apt: dict[str, str]
-    options: dict[str, tuple[str, ...]]
 
 
 kinds = functools.cache(functools.partial(table, "adopt", _Kinds))

@@ -5,12 +5,13 @@ A reader takes the words of one command, adds to the draft what a recipe has, an
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
+from dockerread import installers
 from graphcrate.compat.adopt import stack
 from graphcrate.compat.adopt.draft import Clone, Draft, Fate, Item, Place, kinds
 from graphcrate.compat.requirements import conda, own
@@ -29,7 +30,6 @@ _OF_STACK = re.compile(
 )
 _TOOLS = ("pip", "setuptools", "wheel", "uv", "poetry", "pdm", "virtualenv", "pipenv", "pip-tools", "conda", "mamba")
 _INDEXES = ("-f", "--find-links", "-i", "--index-url", "--extra-index-url", "--index", "--default-index")
-_LISTS = ("-r", "--requirement", "--requirements", "-c", "--constraint")
 _WHEEL = re.compile(r"https?://\S+\.whl")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}|[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 _OURS = {host_of(row.root) for row in CHANNELS.values()}
@@ -42,21 +42,9 @@ class Outcome(NamedTuple):
     what: str = ""
 
 
-class _Given(NamedTuple):
-    """Options of an installer with their values, and the words that are none."""
-
-    values: tuple[tuple[str, str], ...]
-    flags: tuple[str, ...]
-    words: tuple[str, ...]
-
-    def of(self, *names: str) -> list[str]:
-        """Return the values of options."""
-        return [value for name, value in self.values if name in names]
-
-
 def pip(draft: Draft, place: Place, words: Sequence[str], line: int) -> Outcome:
     """Take an install of pip's, uv's or poetry's: packages, lists and projects."""
-    given = _options(words, kinds().options["pip"])
+    given = installers.options(words, installers.WITH_VALUE["pip"])
     if strange := [address for address in given.of(*_INDEXES) if not _is_ours(address)]:
         why = f"its packages are of {strange[0]}, which a recipe does not name: a requirements file does (-f, -i)"
         return Outcome("yours", why)
@@ -64,7 +52,7 @@ def pip(draft: Draft, place: Place, words: Sequence[str], line: int) -> Outcome:
         stack.note_page(draft.evidence, address)
     made = list[str]()
     problems = list[str]()
-    for name in given.of(*_LISTS):
+    for name in given.of(*installers.LISTS):
         _take(problems, made, partial(take_list, draft, place, name, line))
     for text in (*given.of("-e", "--editable"), *given.words):
         _take(problems, made, partial(_package, draft, place, text, line))
@@ -105,7 +93,7 @@ def take_list(draft: Draft, place: Place, name: str, line: int) -> str:
 
 def conda_packages(draft: Draft, place: Place, words: Sequence[str], line: int) -> Outcome:
     """Take an install of conda's, by the names that the package index has for its packages."""
-    given = _options(words, kinds().options["conda"])
+    given = installers.options(words, installers.WITH_VALUE["conda"])
     problems, made = list[str](), list[str]()
     for name in given.of("-f", "--file"):
         _take(problems, made, partial(take_list, draft, place, name, line))
@@ -132,7 +120,7 @@ def _partly(problems: Sequence[str], made: Sequence[str]) -> Outcome:
 
 def apt(draft: Draft, _: Place, words: Sequence[str], line: int) -> Outcome:
     """Take Debian's packages, by Debian's names."""
-    given = _options(words, kinds().options["apt"])
+    given = installers.options(words, installers.WITH_VALUE["apt"])
     made, stacks = list[str](), list[str]()
     for text in given.words:
         match = _APT.fullmatch(text)
@@ -173,7 +161,7 @@ def setup(draft: Draft, place: Place, _: Sequence[str], line: int) -> Outcome:
 
 def clone(draft: Draft, place: Place, words: Sequence[str], line: int) -> Outcome:
     """Remember a repository: what is installed of it is a git address."""
-    given = _options(
+    given = installers.options(
         words, ("-b", "--branch", "--depth", "-c", "--config", "-j", "--jobs", "--filter", "--shallow-since")
     )
     text, revision = next(iter(given.words), ""), next(iter(given.of("-b", "--branch")), "")
@@ -217,24 +205,6 @@ def below(place: Place, name: str) -> str | None:
 
 def _absolute(place: Place, name: str) -> str:
     return posixpath.normpath(posixpath.join(place.folder, name))
-
-
-def _options(words: Sequence[str], with_value: Iterable[str]) -> _Given:
-    values, flags, others = list[tuple[str, str]](), list[str](), list[str]()
-    known, waiting = set(with_value), iter(words)
-    for word in waiting:
-        name, equals, value = word.partition("=")
-        if not word.startswith("-") or word == "-":
-            others.append(word)
-        elif word in known:
-            values.append((word, next(waiting, "")))
-        elif word.startswith("--") and equals and name in known:
-            values.append((name, value))
-        elif len(word) > 2 and word[:2] in known and word[1] != "-":  # -rrequirements.txt
-            values.append((word[:2], word[2:]))
-        else:
-            flags.append(word)
-    return _Given(tuple(values), tuple(flags), tuple(others))
 
 
 def _is_ours(address: str) -> bool:

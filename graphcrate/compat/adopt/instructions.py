@@ -3,25 +3,25 @@
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from graphcrate.compat.adopt import commands, definition, installs, shell
-from graphcrate.compat.adopt.dockerfile import Instruction, instructions
+from dockerread import definition, shell, stages
+from dockerread.dockerfile import Instruction, instructions
+from dockerread.errors import ReadError
+from graphcrate.compat.adopt import commands, installs
 from graphcrate.compat.adopt.draft import Draft, Item, Place, kinds, row_of_base
 from graphcrate.compat.adopt.installs import Outcome
 from graphcrate.compat.requirements import own_files
 from graphcrate.model.errors import UsageError
 from graphcrate.model.words import listed
 
-_STAGE = re.compile(r"(\S+)(?:\s+[Aa][Ss]\s+(\S+))?")
 #: folders of what a stage installs: its lines are the recipe's then
 _ENVIRONMENT = re.compile(
     r"/(opt/(venv|conda|env)|venv|env|usr/local|root/\.local|app/\.venv|.*(\.venv|site-packages))(/.*)?"
 )
 _UV = re.compile(r"\S*(astral-sh|ghcr\.io|mambaorg)\S*")
 _ARCHIVE = re.compile(r".*\.(tar|tgz|tar\.\w+|zip)")
-_ARGUMENTS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:=(.*))?", re.DOTALL)
 _SHELLS = (("/bin/bash",), ("bash",), ("/bin/sh",), ("sh",), ("/usr/bin/bash",), ("python",), ("python3",))
 _MOST_SOURCES = 200
 #: of base images; what those set is not the recipe's
@@ -37,12 +37,8 @@ def of_definition(text: str, draft: Draft, arguments: Mapping[str, str]) -> None
     """Read a definition of Singularity or Apptainer."""
     parsed = definition.parts(text)
     if not any(part.name == "bootstrap" for part in parsed):
-        raise UsageError(f"{draft.name} has no Bootstrap", next_step="give the file that `singularity build` takes")
-    values = dict(arguments)
-    for part in parsed:
-        if part.name == "%arguments":
-            lines = (line.strip().partition("=") for line in part.text.splitlines())
-            values = {name.strip(): value.strip() for name, _, value in lines if name.strip()} | values
+        raise ReadError(f"{draft.name} has no Bootstrap", kind="bootstrap", file=draft.name)
+    values = definition.arguments(parsed) | dict(arguments)
     place = Place(draft.context)
     for part in parsed:
         text = definition.placed(part.text, values)
@@ -74,62 +70,34 @@ class _Dockerfile:
         self._begun = 0  #: line of the base image
 
     def read(self, parsed: Sequence[Instruction]) -> None:
-        """Read all instructions. Raises UsageError for a file without FROM."""
-        begins = [number for number, step in enumerate(parsed) if step.keyword == "FROM"]
-        if not begins:
-            raise UsageError(
-                f"{self._draft.name} has no FROM", next_step="give a Dockerfile, a .def, a script or an environment.yml"
-            )
-        for step in parsed[: begins[0]]:
+        """Read all instructions. Raises ReadError for a file without FROM."""
+        before, parts = stages.split(parsed, self._draft.name)
+        for step in before:
             self._before(step)
-        stages = [parsed[begin:end] for begin, end in zip(begins, [*begins[1:], len(parsed)], strict=True)]
-        names = [self._stage_name(stage[0]) for stage in stages]
-        needed = self._wanted(stages, names)
-        for number, stage in enumerate(stages):
+        needed = stages.needed(parts, lambda copy: any(map(_ENVIRONMENT.fullmatch, copy.flat.split()[:-1])))
+        names = {stage.name for stage in parts if stage.name}
+        for number, stage in enumerate(parts):
             if number not in needed:
-                self._pass(stage, names[number][1] or str(number))
+                self._pass(stage, stage.name or str(number))
                 continue
             self._variables = {}
-            is_own = names[number][0] in {name for _, name in names[:number] if name}
-            if not is_own and number == len(stages) - 1 and len(needed) > 1:
+            is_own = stage.origin in {other.name for other in parts[:number] if other.name}
+            if not is_own and number == len(parts) - 1 and len(needed) > 1:
                 self._place.folder = "/"
-            for step in stage:
-                self._take(step, {name for _, name in names if name} | set(map(str, range(number))), is_own)
+            for step in stage.steps:
+                self._take(step, names | set(map(str, range(number))), is_own)
 
     def _before(self, step: Instruction) -> None:
         if step.keyword == "ARG":
-            self._arguments(step, self._globals, self._globals)
+            stages.take_arguments(step, self._given, self._globals, self._globals)
         self._draft.add(step.line, step.end, f"{step.keyword} {step.flat}", "nothing", "a value of the lines behind it")
 
-    def _stage_name(self, step: Instruction) -> tuple[str, str]:
-        match = _STAGE.fullmatch(step.flat)
-        return (match[1], (match[2] or "").lower()) if match else (step.flat, "")
-
-    def _wanted(self, stages: Sequence[Sequence[Instruction]], names: Sequence[tuple[str, str]]) -> set[int]:
-        """Numbers of the stages that the last one is made of, or takes an environment from."""
-        by_name = {name: number for number, (_, name) in enumerate(names) if name}
-        by_name |= {str(number): number for number in range(len(names))}
-        needed, waiting = set[int](), [len(stages) - 1]
-        while waiting:
-            number = waiting.pop()
-            if number in needed:
-                continue
-            needed.add(number)
-            origin = names[number][0].lower()
-            waiting += [by_name[origin]] if by_name.get(origin, number) < number else []
-            for step in stages[number]:
-                source = dict(step.flags).get("from", "").lower()
-                is_environment = any(map(_ENVIRONMENT.fullmatch, step.flat.split()[:-1]))
-                if step.keyword == "COPY" and is_environment and by_name.get(source, number) < number:
-                    waiting.append(by_name[source])
-        return needed
-
-    def _pass(self, stage: Sequence[Instruction], name: str) -> None:
-        for step in stage:
+    def _pass(self, stage: stages.Stage, name: str) -> None:
+        for step in stage.steps:
             why = f"of the stage {name}, which the image is not made of"
             self._draft.add(step.line, step.end, f"{step.keyword} {step.flat}", "nothing", why)
 
-    def _take(self, step: Instruction, stages: set[str], is_own: bool) -> None:
+    def _take(self, step: Instruction, known: set[str], is_own: bool) -> None:
         draft, text = self._draft, f"{step.keyword} {step.flat}"
         if step.keyword == "RUN":
             self._run(step)
@@ -139,44 +107,37 @@ class _Dockerfile:
             draft.add(step.line, step.end, text, row.fate, row.why)
             return
         try:
-            outcome = self._outcome(step, stages, is_own)
+            outcome = self._outcome(step, known, is_own)
         except shell.Unknown as error:
             outcome = Outcome("yours", str(error))
         draft.add(step.line, step.end, text, *outcome)
 
-    def _outcome(self, step: Instruction, stages: set[str], is_own: bool) -> Outcome:
+    def _outcome(self, step: Instruction, known: set[str], is_own: bool) -> Outcome:
         if step.keyword == "FROM":
             if is_own:
                 return Outcome("nothing", "it goes on with a stage")
-            reference = shell.expand(_STAGE.sub(r"\1", step.flat), self._globals)
+            reference = shell.expand(stages.image(step), self._globals)
             if row := row_of_base(reference):
                 self._place.folder, self._begun = row[0].folder, step.line
             return base(self._draft, reference, step.line)
         if step.keyword == "ARG":
-            self._arguments(step, self._variables, self._globals)
+            stages.take_arguments(step, self._given, self._variables, self._globals)
             return Outcome("nothing", "a value of the lines behind it")
         if step.keyword == "ENV":
             return self._environment(step)
         if step.keyword in ("COPY", "ADD"):
-            return self._copy(step, stages)
+            return self._copy(step, known)
         if step.keyword == "WORKDIR":
             folder = shell.expand(step.flat.strip("\"'"), self._variables)
             self._place.folder = posixpath.normpath(posixpath.join(self._place.folder, folder))
             return workdir(self._draft, self._place.folder, step.line)
         if step.keyword in ("LABEL", "MAINTAINER"):
             pairs = [("org.opencontainers.image.authors", step.flat)] if step.keyword == "MAINTAINER" else None
-            return labels(self._draft, pairs or list(_pairs(step.flat, self._variables)), step.line)
+            return labels(self._draft, pairs or list(stages.pairs(step.flat, self._variables)), step.line)
         return self._command(step)
 
-    def _arguments(self, step: Instruction, into: dict[str, str], known: Mapping[str, str]) -> None:
-        for word in shell.commands(f"ARG {step.text}", 1, {**known, **into})[0].words[1:]:
-            if match := _ARGUMENTS.fullmatch(word):
-                value = self._given.get(match[1], match[2] if match[2] is not None else known.get(match[1]))
-                if value is not None:
-                    into[match[1]] = value
-
     def _environment(self, step: Instruction) -> Outcome:
-        pairs = list(_pairs(step.flat, {**_BASE_VARIABLES, **self._variables}, spaced=True))
+        pairs = list(stages.pairs(step.flat, {**_BASE_VARIABLES, **self._variables}, spaced=True))
         self._variables.update(pairs)
         outcomes = {name: commands.variable(self._draft, name, value, step.line) for name, value in pairs}
         passed = [name for name, outcome in outcomes.items() if outcome.fate in ("stack", "nothing")]
@@ -198,7 +159,7 @@ class _Dockerfile:
         if not is_script:
             commands.take(draft, place, shell.commands(step.text, step.line, variables))
 
-    def _copy(self, step: Instruction, stages: set[str]) -> Outcome:
+    def _copy(self, step: Instruction, known: set[str]) -> Outcome:
         words = list(step.words or shell.expand_words(step.flat, self._variables))
         source = dict(step.flags).get("from", "")
         if step.heredocs:
@@ -207,7 +168,7 @@ class _Dockerfile:
             return Outcome("yours", "it names no file")
         target = posixpath.normpath(posixpath.join(self._place.folder, words[-1]))
         if source:
-            if source.lower() in stages and all(map(_ENVIRONMENT.fullmatch, words[:-1])):
+            if source.lower() in known and all(map(_ENVIRONMENT.fullmatch, words[:-1])):
                 return Outcome("nothing", "what that stage installs is the recipe's")
             if _UV.fullmatch(source):
                 return Outcome("nothing", "a tool that installs packages, which the image does without")
@@ -352,17 +313,6 @@ def _matching(context: Path, source: str) -> list[str]:
         return parsed[:_MOST_SOURCES]
     except (OSError, ValueError):
         return []
-
-
-def _pairs(text: str, variables: Mapping[str, str], *, spaced: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield names and values of ENV and LABEL, in either form. Raises Unknown."""
-    first = text.split(maxsplit=1)
-    if spaced and first and "=" not in first[0]:
-        yield first[0], shell.expand(first[1].strip("\"'") if len(first) > 1 else "", variables)
-        return
-    for word in shell.expand_words(text, variables):
-        name, _, value = word.partition("=")
-        yield name, value
 
 
 def _all_of(outcomes: Sequence[Outcome]) -> Outcome:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat.adopt import definition, instructions, stack
+from dockerread import contents, definition
+from dockerread.errors import ReadError
+from graphcrate.compat.adopt import instructions, stack
 from graphcrate.compat.adopt.draft import FATES, Draft, Fate, Item, Row, shortened
 from graphcrate.compat.requirements import own
 from graphcrate.model.command import command
@@ -16,7 +18,13 @@ from graphcrate.model.words import listed, number_of
 
 _LISTS = (".yml", ".yaml", ".lock")
 _NAMES = ("pyproject.toml", "pixi.toml", "requirements.txt")
-_PAGES = (".md", ".rst", ".markdown")
+#: what to do about a file that cannot be read as what its name says
+_NEXT = {
+    "instruction": "docker build --check .    (says what Docker makes of it)",
+    "stages": "give a Dockerfile, a .def, a script or an environment.yml",
+    "bootstrap": "give the file that `singularity build` takes",
+    "length": "give a part of the file",
+}
 
 
 class Adopted(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +57,10 @@ def adopt(
             raise UsageError(f"{file} is not in {context}", next_step=command("adopt", file))
         instructions.of_list(draft, whole.relative_to(home).as_posix())
     else:
-        reader(text, draft, arguments)
+        try:
+            reader(text, draft, arguments)
+        except ReadError as error:
+            raise UsageError(error.what, next_step=_NEXT[error.kind]) from error
     if not draft.rows:
         raise UsageError(
             f"{file} has no command that could be adopted",
@@ -92,16 +103,11 @@ def _reader(text: str, file: Path) -> Callable[[str, Draft, dict[str, str]], Non
     name = file.name.lower()
     if name.endswith(_LISTS) or name in _NAMES:
         return None
-    if name.endswith(".def") or name == "singularity" or definition.is_definition(text):
-        return instructions.of_definition
-    if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
-        return instructions.of_dockerfile
-    if name.endswith(_PAGES) or name == "readme":
+    kind = contents.kind_of(name, text)
+    if kind == "page":
         return lambda page, draft, given: instructions.of_script(definition.commands_of_page(page), draft, given)
-    if name.endswith((".sh", ".bash")) or text.startswith("#!") or name in ("install", "setup"):
-        return instructions.of_script
-    first = next((line.split()[0].upper() for line in text.splitlines() if line.strip() and line[0] != "#"), "")
-    return instructions.of_dockerfile if first in ("FROM", "ARG") else instructions.of_script
+    readers = {"dockerfile": instructions.of_dockerfile, "definition": instructions.of_definition}
+    return readers.get(kind, instructions.of_script)
 
 
 def _recipe(draft: Draft, choice: stack.Choice, name: str, below: str) -> Iterator[str]:

@@ -54,6 +54,7 @@ PURE = {
     *("resolve.additions.conflict_words", "resolve.additions.stack_bounds"),
 }
 PURE_OF_PACKAGES = {
+    *(f"dockerread.{name}" for name in ("contents", "definition", "dockerfile", "installers", "shell", "stages")),
     *(f"ocilayout.{name}" for name in ("image", "layer", "spec", "tar")),
     *(f"upkeep.news.{name}" for name in ("recipe_text", "review", "weighing")),
     *("upkeep.releases", "upkeep.security.fixes", "upkeep.security.text", "upkeep.standing.text"),

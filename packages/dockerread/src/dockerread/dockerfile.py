@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from graphcrate.compat.adopt.shell import MOST_COMMANDS
-from graphcrate.model.errors import UsageError
+from dockerread.errors import ReadError
+from dockerread.shell import MOST_COMMANDS, lines_of
 
 _DIRECTIVE = re.compile(r"#\s*([a-zA-Z]+)\s*=\s*(\S+)\s*")
 _HEREDOC = re.compile(r"<<(-?)(['\"]?)([A-Za-z_][A-Za-z0-9_.]*)\2")
@@ -49,17 +49,16 @@ class Instruction(NamedTuple):
 
 
 def instructions(text: str, name: str) -> list[Instruction]:
-    """Return the instructions. Raises UsageError for a line that none begins."""
+    """Return the instructions. Raises ReadError for a line that none begins."""
     parsed = list[Instruction]()
-    for instruction in _instructions(text.splitlines()):
+    for instruction in _instructions(lines_of(text)):
         if instruction.keyword not in KEYWORDS:
-            raise UsageError(
-                f"{name}:{instruction.line}: {instruction.keyword[:40]!r} is not an instruction of a Dockerfile",
-                next_step="docker build --check .    (says what Docker makes of it)",
-            )
+            keyword, line = instruction.keyword[:40], instruction.line
+            what = f"{name}:{line}: {keyword!r} is not an instruction of a Dockerfile"
+            raise ReadError(what, kind="instruction", file=name, line=line, text=keyword)
         parsed.append(instruction)
         if len(parsed) > MOST_COMMANDS:
-            raise UsageError(f"{name} has more than {MOST_COMMANDS} instructions", next_step="give a part of the file")
+            raise ReadError(f"{name} has more than {MOST_COMMANDS} instructions", kind="length", file=name)
     return parsed
 
 

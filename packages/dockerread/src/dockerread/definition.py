@@ -4,8 +4,10 @@ Source: the definition files of Apptainer's user guide, 2026-11.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+from dockerread.shell import lines_of
 
 _HEADER = re.compile(r"([A-Za-z]+):\s*(\S.*)")
 _SECTION = re.compile(r"%([a-z]+)\b[ \t]*(.*)", re.IGNORECASE)
@@ -35,8 +37,18 @@ def parts(text: str) -> list[DefinitionPart]:
 
 def is_definition(text: str) -> bool:
     """Return whether a text begins as a definition does."""
-    first = next((line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    first = next((line.strip() for line in lines_of(text) if line.strip() and not line.startswith("#")), "")
     return first.lower().startswith("bootstrap:")
+
+
+def arguments(parts: Iterable[DefinitionPart]) -> dict[str, str]:
+    """Return the values of `%arguments`; of several such sections the first says it."""
+    values = dict[str, str]()
+    for part in parts:
+        if part.name == "%arguments":
+            lines = (line.strip().partition("=") for line in lines_of(part.text))
+            values = {name.strip(): value.strip() for name, _, value in lines if name.strip()} | values
+    return values
 
 
 def placed(text: str, values: Mapping[str, str]) -> str:
@@ -48,7 +60,7 @@ def commands_of_page(text: str) -> str:
     """Return a page for people with nothing but its commands, in their lines: blocks of code, and no other text."""
     made, fence = list[str](), ""
     is_shell, prompts = False, "$ " in text
-    for line in text.splitlines():
+    for line in lines_of(text):
         match = _FENCE.fullmatch(line)
         if match and not fence:
             fence, is_shell = match[1], match[2].lower() in _LANGUAGES
@@ -67,7 +79,7 @@ def _parts(text: str) -> Iterator[DefinitionPart]:
     section: DefinitionPart | None = None
     lines = list[str]()
     number = 0
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines_of(text), 1):
         match = _SECTION.fullmatch(line.rstrip())
         header = _HEADER.fullmatch(line.strip())
         if match:

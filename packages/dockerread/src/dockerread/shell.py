@@ -1,6 +1,6 @@
 """Commands of a shell's text: words, variables that are known, what follows what. Read, never run.
 
-A subset of POSIX's grammar: what a recipe could take are plain commands behind one another. Of `if`, `for`, `case`,
+A subset of POSIX's grammar: plain commands behind one another. Of `if`, `for`, `case`,
 functions and subshells no more is found than where they end: they are one command that is not looked into.
 """
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import NamedTuple
 
-from graphcrate.model.errors import UsageError
+from dockerread.errors import ReadError
 
 MOST_COMMANDS = 5000
 _LONGEST_VALUE = 4096  #: characters of a variable: `A=$A$A` doubles
@@ -44,6 +44,12 @@ class Unknown(Exception):  # noqa: N818 (no error: what was read says it)
     """A word whose value is known only to the shell that runs it."""
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text as shells and Docker have them: a form feed or U+2028 ends none."""
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines if lines[-1] else lines[:-1]
+
+
 def expand(text: str, variables: Mapping[str, str], depth: int = 0) -> str:
     """Put in variables as a Dockerfile has them: `$A`, `${A}`, `${A:-default}`. Raises Unknown."""
     made, at = list[str](), 0
@@ -61,12 +67,15 @@ def expand(text: str, variables: Mapping[str, str], depth: int = 0) -> str:
 
 
 def commands(text: str, first: int, variables: MutableMapping[str, str]) -> list[Simple]:
-    """Return the commands of a text whose first line has this number; assignments are put into `variables`."""
+    """Return the commands of a text whose first line has this number; assignments are put into `variables`.
+
+    Raises ReadError for more than anybody writes.
+    """
     parsed = list[Simple]()
     for command in _joined(_Lexer(text, first, variables).commands()):
         parsed.append(command)
         if len(parsed) > MOST_COMMANDS:
-            raise UsageError(f"there are more than {MOST_COMMANDS} commands in it", next_step="give a part of the file")
+            raise ReadError(f"there are more than {MOST_COMMANDS} commands in it", kind="length")
     return parsed
 
 

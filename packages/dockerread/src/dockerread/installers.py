@@ -1,0 +1,103 @@
+"""Words and options of programs that install: pip, uv, conda, apt and their kin."""
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+#: words before a command that change nothing of what it installs
+_BEFORE = ("sudo", "exec", "command", "env", "time", "nohup", "yes")
+_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_PIP = re.compile(r"pip(3(\.\d+)?)?")
+_CONDA = ("mamba", "micromamba", "conda", "condacolab")
+#: options that have a value; what else begins with - has none
+WITH_VALUE: Mapping[str, tuple[str, ...]] = {
+    "pip": (  # and uv's, poetry's
+        *("-r", "--requirement", "--requirements", "-c", "--constraint", "-e", "--editable"),
+        *("-f", "--find-links", "-i", "--index-url", "--extra-index-url", "--index", "--default-index", "--pypi-url"),
+        *("-t", "--target", "--root", "--prefix", "--python", "-p", "--trusted-host"),
+        *("--platform", "--python-version", "--implementation", "--abi", "--no-binary", "--only-binary"),
+        *("--timeout", "--retries", "--cache-dir", "--src", "--config-settings", "-C"),
+        *("--global-option", "--install-option", "--build-option", "--upgrade-strategy", "--progress-bar", "--proxy"),
+        *("--cert", "--client-cert", "--index-strategy", "--torch-backend", "--link-mode"),
+        *("--group", "--extra", "-E", "-G"),
+    ),
+    "conda": ("-n", "--name", "-p", "--prefix", "-c", "--channel", "-f", "--file", "--solver"),
+    "apt": ("-o", "--option", "-t", "--target-release", "-c"),
+}
+#: options of pip and conda that name a file of packages
+LISTS = ("-r", "--requirement", "--requirements", "-c", "--constraint")
+
+
+class Given(NamedTuple):
+    """Options with their values, options without, and the words that are none."""
+
+    values: tuple[tuple[str, str], ...]
+    flags: tuple[str, ...]
+    words: tuple[str, ...]
+
+    def of(self, *names: str) -> list[str]:
+        """Return the values of options."""
+        return [value for name, value in self.values if name in names]
+
+
+def options(words: Sequence[str], with_value: Iterable[str]) -> Given:
+    """Sort the words behind a program and its verb."""
+    values, flags, others = list[tuple[str, str]](), list[str](), list[str]()
+    known, waiting = set(with_value), iter(words)
+    for word in waiting:
+        name, equals, value = word.partition("=")
+        if not word.startswith("-") or word == "-":
+            others.append(word)
+        elif word in known:
+            values.append((word, next(waiting, "")))
+        elif word.startswith("--") and equals and name in known:
+            values.append((name, value))
+        elif len(word) > 2 and word[:2] in known and word[1] != "-":  # -rrequirements.txt
+            values.append((word[:2], word[2:]))
+        else:
+            flags.append(word)
+    return Given(tuple(values), tuple(flags), tuple(others))
+
+
+def plain_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a command without what is before it, with one name for each program."""
+    left = list(words)
+    while left and (left[0] in _BEFORE or _ASSIGNED.fullmatch(left[0])):
+        left.pop(0)
+        while left and left[0].startswith("-") and left[0] != "-":
+            left.pop(0)
+    if not left:
+        return ()
+    left[0] = posixpath.basename(left[0]) if "/bin/" in left[0] else left[0]
+    if left[0] in _CONDA:
+        left[0] = "conda"
+        if left[1:2] == ["run"]:  # conda run -n mine pip install …
+            rest = left[2:]
+            while rest and rest[0].startswith("-"):
+                rest = rest[2:] if rest[0] in ("-n", "-p", "--name", "--prefix") else rest[1:]
+            return plain_words(rest)
+    if _PYTHON.fullmatch(left[0]):
+        left[0] = "python"
+        while left[1:2] and left[1] in ("-u", "-B", "-I", "-s", "-E"):
+            left.pop(1)
+        if left[1:2] == ["-m"] and left[2:3] and left[2] in ("pip", "uv", "venv"):
+            left = left[2:] if left[2] != "venv" else left
+    if left[0] == "uv" and left[1:2] == ["pip"]:
+        left = left[1:]
+    if _PIP.fullmatch(left[0]):
+        left[0] = "pip"
+    return tuple(_verb_first(left))
+
+
+def _verb_first(words: list[str]) -> list[str]:
+    """Put what a command does right behind its program: `apt-get -y install` installs."""
+    verbs = ("install", "create", "update", "sync", "add", "upgrade", "clean", "env", "config")
+    if words[0] in ("apt-get", "apt", "conda", "pip", "uv", "poetry"):
+        at = 1
+        while at < len(words) and words[at].startswith("-"):
+            at += 1
+        if at < len(words) and at > 1 and words[at] in verbs:
+            return [words[0], words[at], *words[1:at], *words[at + 1 :]]
+    return words
