@@ -95,7 +95,7 @@ async def _events(site: Site, name: str, user: str, at: int) -> AsyncIterator[st
                 yield f"event: over\ndata: {json.dumps(asked.state)}\n\n"
                 return
             if data or not before or asked.state == "waiting":
-                now = json.dumps(msgspec.to_builtins(site.output(asked).progress))
+                now = json.dumps(msgspec.to_builtins(site.progress(asked)))
                 if now != before:
                     yield f"event: progress\ndata: {now}\n\n"
                 before = now
@@ -122,7 +122,8 @@ async def image(request: Request) -> Response:
     site, shown = site_of(request), image_of(request)
     proof = await asyncio.to_thread(proof_of, shown.report, site.ctx)
     tabs = shown.tabs(str(request.base_url).rstrip("/"), site.pull(shown))
-    return _shown(site, await asyncio.to_thread(shown.answer, tabs, proof.dated if proof else ""))
+    async with site.hashing:
+        return _shown(site, await asyncio.to_thread(shown.answer, tabs, proof.dated if proof else ""))
 
 
 async def make_file(request: Request) -> Response:

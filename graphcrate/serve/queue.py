@@ -189,15 +189,15 @@ class JobQueue:
             return (self.folder(job) / "result").read_bytes()
         return b""
 
-    def log(self, job: SiteJob, start: int = 0) -> tuple[bytes, int]:
-        """Return what its log has from a byte on, whole lines, and where that ends; no more than its end."""
+    def log(self, job: SiteJob, start: int = 0, most: int = LARGEST_LOG) -> tuple[bytes, int]:
+        """Return what its log has from a byte on, whole lines, and where that ends; no more than its last bytes."""
         with contextlib.suppress(OSError), (self.folder(job) / "log").open("rb") as log:
             size = log.seek(0, 2)
-            log.seek(max(start, size - LARGEST_LOG))
-            data = log.read(LARGEST_LOG)
+            log.seek(max(start, size - most))
+            data = log.read(most)
             if not job.is_over:
                 data = data[: data.rfind(b"\n") + 1]
-            return data, max(start, size - LARGEST_LOG) + len(data)
+            return data, max(start, size - most) + len(data)
         return b"", start
 
     async def work(self, warn: Callable[[str], None]) -> None:

@@ -31,7 +31,7 @@ from graphcrate.serve.answers import SiteVerdict, judge
 from graphcrate.serve.questions import FORMS, Question
 from graphcrate.serve.queue import JobQueue, Kind, SiteJob
 from graphcrate.serve.reading import Reading, reading
-from graphcrate.serve.states import JobAnswer, JobOutput
+from graphcrate.serve.states import JobAnswer, JobOutput, JobProgress
 from graphcrate.serve.users import Users
 from graphcrate.serve.work import SiteWork
 
@@ -42,6 +42,7 @@ _LONG: tuple[Kind, ...] = (*_MAKING, "send")  #: jobs that a user's minutes are 
 _SECRET = "secret"  #: a file beside the jobs
 _SECRET_BYTES = 32
 _FIELDS = 30  #: of a form at most
+_LAST_LINES = 32 << 10  #: bytes of a log's end
 
 
 class Site:
@@ -59,6 +60,7 @@ class Site:
         }
         self.version = hashlib.sha256("".join(text for _, text in self.static.values()).encode()).hexdigest()[:12]
         self.streams = Counter[str]()  #: of progress, of each user
+        self.hashing = asyncio.Lock()  #: of files: what many ask for is read once, and other requests have threads left
         queue.after, queue.keeps = self.tidy, self.has_image
 
     def page(self, template: str, language: str, user: str, **values: object) -> Response:
@@ -159,6 +161,11 @@ class Site:
         log, lines = states.result_lines(job, whole)
         shown = self.shown("\n".join(job.shown))
         return JobOutput(lines, shown, log, states.progress(job, whole, self.queue.ahead(job)), self.made(job))
+
+    def progress(self, job: SiteJob) -> JobProgress:
+        """Return how far a job is, by the end of its log alone: those who follow it ask some times a second."""
+        text = self.queue.log(job, most=_LAST_LINES)[0].decode("utf-8", "replace")
+        return states.progress(job, self.shown(text), self.queue.ahead(job))
 
     def answer(self, job: SiteJob, *, brief: bool = False) -> JobAnswer:
         """Tell a job to a program; `brief`: without its log and its result."""

@@ -153,17 +153,23 @@ def test_user_is_refused_then_sees_a_plan_builds_downloads_and_runs_the_image(si
     assert said == "tensor(2.)\n"
 
 
+def give(place, built):
+    """Put an image into a site's folder; its name as addresses have it."""
+    image = place.folder / "dist" / built.report["name"] / built.report["tag"]
+    image.parent.mkdir(parents=True)
+    subprocess.run(["cp", "-al", built.layout.parent, image], check=True)
+    return f"{image.parent.name}/{image.name}"
+
+
 @pytest.mark.engine("chromium", "chromedriver")
 def test_pages_of_the_site_have_no_faults_of_axe(site, browser, place, built_image):
-    image = place.folder / "dist" / built_image.report["name"] / built_image.report["tag"]
-    image.parent.mkdir(parents=True)
-    subprocess.run(["cp", "-al", built_image.layout.parent, image], check=True)
+    image = give(place, built_image)
     read = site.json("POST", "/v1/files", {"name": "Dockerfile", "text": DOCKERFILE})["id"]
     site.ended(read)
     waits = site.json("POST", "/v1/builds", SMALL)["id"]
     site.ask("DELETE", f"/v1/jobs/{waits}")
     paths = ["/", "/zh", "/?gpu=v100&driver=450.80.02", "/?gpu=v100&driver=450.80.02&cuda=12.1", "/images"]
-    paths += [f"/jobs/{read}", f"/jobs/{waits}", f"/images/{image.parent.name}/{image.name}"]
+    paths += [f"/jobs/{read}", f"/jobs/{waits}", f"/images/{image}"]
     for width in (390, 1600):
         metrics(browser, width, mobile=width == 390)
         for path in paths:
@@ -255,6 +261,25 @@ def test_cancel_ends_all_processes_of_a_build(site):
     until(lambda: not any(is_running(number) for number in started), 60)
     assert site.json("GET", "/v1/images") == []
     assert site.place.leftovers() == []
+
+
+@pytest.mark.engine("docker-registry", "apptainer build")
+def test_sif_goes_into_the_registry_and_apptainer_pulls_it_by_the_line_that_is_told(
+    place, registry, built_image, apptainer, scratch
+):
+    image = give(place, built_image)
+    there = SiteProcess(place, "--to", f"oras://{registry}/site").start()
+    try:
+        done = there.ended(there.json("POST", f"/v1/images/{image}/oras")["id"])
+        assert (done["state"], done["note"]) == ("done", ""), done["log"]
+        pull, start = there.json("GET", f"/v1/images/{image}")["commands"]["apptainer"].splitlines()
+        name, address = pull.removeprefix("apptainer pull ").split()
+        assert (name, address.startswith(f"oras://{registry}/site/")) == (start.split()[3], True)
+        call("apptainer", "--silent", "pull", "--no-https", scratch / name, address, environment=apptainer)
+        words = ("python", "-c", "import torch; print(torch.ones(1))")
+        assert call("apptainer", "--silent", "exec", scratch / name, *words, environment=apptainer) == "tensor([1.])\n"
+    finally:
+        there.kill()
 
 
 @pytest.mark.engine("slurm")

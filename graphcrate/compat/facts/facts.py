@@ -32,6 +32,7 @@ _COUNT = re.compile(r"^\d{1,3} *[x\u00d7*] *(?=[A-Z])|(?<=\d) *[x\u00d7*] *\d{1,
 #: a GPU's line in what `nvidia-smi -L` and `nvidia-smi` print
 _SMI = re.compile(r"^(?:GPU \d+: (?P<listed>.+?)(?: \(UUID.*)?|\| +\d+ +(?P<shown>.+?) {2,}.*)$", re.MULTILINE)
 _VERSION = re.compile(r"\d+(?:\.\d+)*", re.ASCII)
+_MOST_NAMES, _LONGEST_NAME = 64, 100  #: of a list of GPUs
 _Table = TypeVar("_Table")
 
 
@@ -258,7 +259,14 @@ def gpu_models(gpus: str) -> tuple[str, ...]:
     Raises UsageError when it names none, or an unknown one.
     """
     printed = [match["listed"] or match["shown"] for match in _SMI.finditer(gpus)]
-    parts = [_COUNT.sub("", part.strip()) for part in printed or re.split(r"[,;/\n]| and ", gpus)]
+    typed = dict.fromkeys(part.strip() for part in printed or re.split(r"[,;/\n]| and ", gpus))
+    if len(typed) > _MOST_NAMES or any(len(part) > _LONGEST_NAME for part in typed):  # of a site's stranger
+        raise UsageError(
+            f"{gpus[:_LONGEST_NAME]!r}… is no list of GPUs",
+            cause=f"A list has at most {_MOST_NAMES} names of {_LONGEST_NAME} characters.",
+            next_step=setting(gpu="v100,a100"),
+        )
+    parts = [_COUNT.sub("", part) for part in typed]
     models = tuple(dict.fromkeys(model for part in filter(None, parts) for model in _several(part)))
     if not models:
         raise UsageError(

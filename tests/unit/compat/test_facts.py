@@ -127,6 +127,15 @@ def test_gpu_list_is_read_as_typed_or_as_nvidia_smi_prints_it(text, models):
     assert facts.gpu_models(text) == models
 
 
+@pytest.mark.parametrize(
+    "text", ["Tesla V100 " * 20, "Driver Version: " * 1200, ",".join(f"v100-{n}" for n in range(65))]
+)
+def test_text_too_long_for_a_list_of_gpus_is_not_looked_up(text, monkeypatch):
+    monkeypatch.setattr(facts, "gpu_model", None)
+    with refused(UsageError, "is no list of GPUs"):
+        facts.gpu_models(text)
+
+
 def test_gpu_list_gives_its_architectures_in_order():
     assert [facts.gpu_model(model) for model in facts.all_gpus()] == list(facts.all_gpus())
     assert facts.architectures_for("a100,V100") == ("7.0", "8.0")

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import re
+import time
 from urllib.parse import urlencode
 
 import msgspec
@@ -22,7 +23,7 @@ from graphcrate.host.arguments import Argv
 from graphcrate.host.context import Context
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
-from graphcrate.serve import questions, server, states
+from graphcrate.serve import images, questions, server, states
 from graphcrate.serve.app import ROUTES, application
 from graphcrate.serve.guard import LARGEST_BODY, UNIX, Doors, Proxy
 from graphcrate.serve.queue import JobQueue
@@ -81,6 +82,9 @@ def caller(site, doors, logged=lambda _: None, peer=("127.0.0.1", 1)):
     app = application(site, doors, logged)
 
     def asked(method, path, body=b"", **headers):
+        return asyncio.run(exchanged(app, *sent(method, path, body, **headers)))
+
+    def sent(method, path, body, **headers):
         where, _, query = path.partition("?")
         kind = "application/json" if path.startswith("/v1/") else "application/x-www-form-urlencoded"
         sent = {"host": HOST, "content-length": str(len(body)), "content-type": kind, **headers}
@@ -90,8 +94,12 @@ def caller(site, doors, logged=lambda _: None, peer=("127.0.0.1", 1)):
             "headers": pairs, "scheme": "http", "http_version": "1.1", "root_path": "", "server": ("127.0.0.1", 8080),
             "client": peer, "asgi": {"version": "3.0"},
         }  # fmt: skip
-        return asyncio.run(exchanged(app, scope, body))
+        return scope, body
 
+    async def together(*paths):
+        return await asyncio.gather(*(exchanged(app, *sent("GET", path, b"")) for path in paths))
+
+    asked.together = lambda *paths: asyncio.run(together(*paths))
     return asked
 
 
@@ -502,6 +510,20 @@ def test_file_of_an_image_is_told_with_its_hash_as_it_is_now(call, image, tmp_pa
         (told,) = json.loads(call("GET", "/v1/images/torch/1.0")[2])["files"]
         assert told["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
         path.write_bytes(path.read_bytes() + b"0")
+
+
+def test_file_that_many_ask_about_at_once_is_hashed_once(call, image, monkeypatch):
+    hashed, digest = [], images.hashlib.file_digest
+
+    def slowly(file, kind):
+        hashed.append(file.name)
+        time.sleep(0.1)
+        return digest(file, kind)
+
+    images._hashed.cache_clear()
+    monkeypatch.setattr(images.hashlib, "file_digest", slowly)
+    assert {status for status, _, _ in call.together(*["/v1/images/torch/1.0"] * 8)} == {200}
+    assert len(hashed) == 1
 
 
 def test_addresses_on_pages_have_the_scheme_that_the_proxy_says(site, image):
