@@ -159,7 +159,7 @@ def test_name_that_kubernetes_does_not_take_is_refused_with_one_that_it_takes(na
     with pytest.raises(UsageError) as refused:
         jobs.text(msgspec.structs.replace(SAMPLES["kubernetes.yaml"], name=name))
     given = refused.value.next_step.split()[1]
-    assert f"name: {given}\n" in jobs.text(msgspec.structs.replace(SAMPLES["kubernetes.yaml"], name=given))
+    assert f"name: {given}}}\n" in jobs.text(msgspec.structs.replace(SAMPLES["kubernetes.yaml"], name=given))
 
 
 @pytest.mark.parametrize("version", ["1.30", "1.37"])
