@@ -262,7 +262,7 @@ def gpu_models(gpus: str) -> tuple[str, ...]:
     typed = dict.fromkeys(part.strip() for part in printed or re.split(r"[,;/\n]| and ", gpus))
     if len(typed) > _MOST_NAMES or any(len(part) > _LONGEST_NAME for part in typed):  # of a site's stranger
         raise UsageError(
-            f"{gpus[:_LONGEST_NAME]!r}… is no list of GPUs",
+            f"{gpus[:_LONGEST_NAME]!r}… is not a list of GPUs",
             cause=f"A list has at most {_MOST_NAMES} names of {_LONGEST_NAME} characters.",
             next_step=setting(gpu="v100,a100"),
         )

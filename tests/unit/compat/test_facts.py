@@ -132,7 +132,7 @@ def test_gpu_list_is_read_as_typed_or_as_nvidia_smi_prints_it(text, models):
 )
 def test_text_too_long_for_a_list_of_gpus_is_not_looked_up(text, monkeypatch):
     monkeypatch.setattr(facts, "gpu_model", None)
-    with refused(UsageError, "is no list of GPUs"):
+    with refused(UsageError, "is not a list of GPUs"):
         facts.gpu_models(text)
 
 
