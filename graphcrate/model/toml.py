@@ -29,7 +29,8 @@ def load(path: Path, kind: type[Value], contradictions: Contradictions[Value], f
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise RecipeError(
-            f"{path}:1: it cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
+            next_step="give the path of a text file, in UTF-8",
         ) from error
     return parse(text, str(path), kind, contradictions, fields)
 

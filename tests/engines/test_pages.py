@@ -1,9 +1,14 @@
 """Pages in a real browser: no error, no request, sorting, filtering, tabs, narrow screens, light and dark."""
 
 import importlib.resources
+import sys
 
 import pytest
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests.conftest import ROOT
+from tests.engines.workplace import call
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("chromium", "chromedriver", "user namespaces")]
 
@@ -113,6 +118,45 @@ def test_catalogue_pages_have_no_faults_of_axe(workplace, browser):
     pages = sorted((workplace.folder / "site").glob("*.html"))
     assert len(pages) > 40
     assert [one for path in pages for one in found_by_axe(browser, path)] == []
+
+
+#: page of all sections, words → its sections
+SECTIONS = {
+    "docs.html": ("--constraint dockerfile", "An image of ours in your Dockerfile"),
+    "docs.zh.html": ("JupyterLab 令牌", "Notebook"),
+}
+
+
+def find_by_keys(browser, words, title):
+    """Search the pages by the keyboard alone, with what a screen reader says of each step."""
+    for _ in range(10):
+        if browser.switch_to.active_element.aria_role == "searchbox":
+            break
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+    field, count = browser.switch_to.active_element, find(browser, "#count")[0]
+    assert (field.aria_role, field.accessible_name) in {("searchbox", "search"), ("searchbox", "搜索")}
+    assert count.get_attribute("aria-live") == "polite"
+    field.send_keys("no-such-word")
+    assert count.text == field.get_attribute("data-empty")
+    field.clear()
+    field.send_keys(words)
+    shown = [one for one in find(browser, "#docs details") if one.is_displayed()]
+    assert 0 < len(shown) < len(find(browser, "#docs details")) / 10
+    assert count.text.startswith(f"{len(shown)}/")
+    field.send_keys(Keys.TAB)
+    section = browser.switch_to.active_element
+    assert (section.tag_name, title in section.text) == ("summary", True)
+    section.send_keys(Keys.ENTER)
+    assert find(browser, "#docs details[open]") == shown[:1]
+
+
+def test_page_of_all_documentation_is_searched_by_keys_and_read_aloud(browser, scratch):
+    call(sys.executable, "-E", "-s", ROOT / "build.py", "catalog", "--output", scratch)
+    metrics(browser, 1200)
+    for name, (words, title) in SECTIONS.items():
+        browser.get((scratch / name).as_uri())
+        find_by_keys(browser, words, title)
+    assert found_by_axe(browser, scratch / "docs.zh.html") == []
 
 
 def test_the_catalogue_finds_in_both_languages(workplace, browser):

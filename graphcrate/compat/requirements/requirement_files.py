@@ -444,7 +444,8 @@ def read_text(path: Path) -> str:
         return data[len(mark) :].decode(_MARKS.get(mark, "utf-8"))
     except (OSError, ValueError) as error:  # a name with a NUL is a ValueError, as what is no UTF-8 is
         raise UsageError(
-            f"{printable(str(path))} cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
+            f"{printable(str(path))} cannot be read: {getattr(error, 'strerror', None) or error}",
+            next_step="give the path of a text file, in UTF-8",
         ) from error
 
 

@@ -45,7 +45,7 @@ def test_links_lead_to_sections_to_the_other_language_or_are_words(guides):
     assert '<a href="https://example.com/x.md">' in b.html
     assert '<a href="#README">up</a>' in two.html
     assert '<a href="docs.zh.html#docs-zh-c">zh</a>' in two.html
-    assert ' id="docs-a--below"' in two.html
+    assert '<h2 id="docs-a--below">Below</h2>' in two.html, "the next below the page's own"
     assert '<a href="docs.html#docs-a--below">a</a>' in guides["zh"][0].html
     assert "a picture" in a.html
 

@@ -11,7 +11,7 @@ from graphcrate.compat.requirements import own
 from graphcrate.compat.requirements.expected import compared, refuse_others
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import BuildRequest
-from graphcrate.model.errors import ResolutionError
+from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import Expected, FurtherChannel
 from graphcrate.resolve.sources import further
 from tests.made import refused
@@ -236,3 +236,8 @@ def test_note_on_lines_for_other_systems_names_all_of_them(tmp_path):
     path.write_text("einops\n" + "".join(f"{name} ; sys_platform == 'win32'\n" for name in names))
     (note,) = own.read_requirements(path).notes
     assert [name for name in names if name not in note] == []
+
+
+def test_file_that_is_not_there_is_named_once_and_without_a_number(tmp_path):
+    with refused(UsageError, "environment.yml cannot be read: No such file or directory"):
+        own.given([], [tmp_path / "environment.yml"])

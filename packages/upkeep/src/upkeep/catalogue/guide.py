@@ -88,6 +88,8 @@ def _of_page(path: Path, root: Path) -> Iterator[GuideSection]:
 
 def _section(name: PurePosixPath, title: str, heading: str, anchor: str, tokens: list[Token]) -> GuideSection:
     for at, token in enumerate(tokens):
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{int(token.tag[1]) - 1}"  # the section's own is its summary
         if token.type == "heading_open":
             token.attrSet("id", _id(name, _anchor(_plain(tokens[at + 1]))))
         for child in token.children or ():
