@@ -1,16 +1,18 @@
 """Measures a container's start from nothing in memory until its libraries are read: by form and mount, beside a folder.
 
     .venv/bin/python -m bench.sif_start REF [--run "import torch"] [--ways zstd gzip] [--also before=FILE]
-                                            [--folder DIR] [--runs N]
+                                            [--folder DIR] [--runs N] [--disk MB/S:MS]
 
 REF is NAME:TAG below dist/ or the path of a layout. The page cache is dropped before each container. As root, Apptainer
 has the kernel mount a SIF; as a plain user (65534), it starts squashfuse. `--also` names SIFs that are there, such as
 those of another commit. Needs root, apptainer and squashfuse. Prints a table: the least of all runs, which come in
 turns, and of each mount as multiples of the folder's. Processor seconds are those of all processes of the container,
-with which squashfuse inflates; the kernel's mount inflates in the program's own.
+with which squashfuse inflates; the kernel's mount inflates in the program's own. `--disk 200:2` is a disk that gives
+200 MB/s, and 500 reads a second, as one that takes 2 ms for each; it needs control groups' blkio throttling.
 """
 
 import argparse
+import contextlib
 import itertools
 import os
 import shutil
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +39,8 @@ _AS_NOBODY = ("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-gr
 #: mount → what its command begins with
 MOUNTS = {"kernel": (), "squashfuse": _AS_NOBODY}
 _DROP = Path("/proc/sys/vm/drop_caches")
+#: The controller of block devices: of version 1, which alone counts what a loop device reads for its container.
+_THROTTLE = Path("/sys/fs/cgroup/blkio")
 
 
 class Start(NamedTuple):
@@ -54,6 +58,7 @@ def main() -> None:
     parser.add_argument("--also", nargs="*", default=(), metavar="NAME=FILE", help="SIFs that are there")
     parser.add_argument("--folder", type=Path, help="where to work (default: a new folder below TMPDIR)")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--disk", metavar="MB/S:MS", type=_disk, help="read as from a disk this fast: 200:2")
     given = parser.parse_args()
     if os.geteuid() or not all(map(shutil.which, ("apptainer", "squashfuse"))):
         sys.exit("needs root, apptainer and squashfuse: as root, .venv/bin/python -m tests.engines.install")
@@ -63,13 +68,45 @@ def main() -> None:
         images = {way: made(given.ref, way, folder) for way in (*given.ways, FOLDER)}
         images |= {name: Path(path).absolute() for name, _, path in (each.partition("=") for each in given.also)}
         starts: dict[tuple[str, str], list[Start]] = {pair: [] for pair in itertools.product(images, MOUNTS)}
-        for number in range(given.runs):
-            for way, mount in list(starts)[:: -1 if number % 2 else 1]:
-                starts[way, mount].append(started(images[way], mount, given.run))
-        print(f"{given.ref}, `{given.run}`, {given.runs} runs, on {machine(folder)}\n")
+        with throttled(folder, given.disk):
+            for number in range(given.runs):
+                for way, mount in list(starts)[:: -1 if number % 2 else 1]:
+                    starts[way, mount].append(started(images[way], mount, given.run))
+        disk = f", its disk held to {given.disk[0]} MB/s and {given.disk[1]} ms a read" if given.disk else ""
+        print(f"{given.ref}, `{given.run}`, {given.runs} runs, on {machine(folder)}{disk}\n")
         print("\n".join(table(images, starts)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _disk(text: str) -> tuple[int, float]:
+    """Return megabytes a second and milliseconds a read. Raises ValueError for another text."""
+    rate, _, wait = text.partition(":")
+    return int(rate), float(wait)
+
+
+@contextlib.contextmanager
+def throttled(folder: Path, disk: tuple[int, float] | None) -> Iterator[None]:
+    """Hold what this process and its children read of the disk of `folder` to a rate, and to reads a second."""
+    if disk is None:
+        yield
+        return
+    device = folder.stat().st_dev
+    whole = (Path("/sys/dev/block") / f"{os.major(device)}:{os.minor(device)}").resolve()
+    if (whole / "partition").exists():  # a limit is a whole disk's
+        whole = whole.parent
+    number, group = (whole / "dev").read_text().strip(), _THROTTLE / f"graphcrate-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "blkio.throttle.read_bps_device").write_text(f"{number} {disk[0] * 1_000_000}")
+        (group / "blkio.throttle.read_iops_device").write_text(f"{number} {round(1000 / disk[1])}")
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+        yield
+    finally:
+        (_THROTTLE / "cgroup.procs").write_text(str(os.getpid()))
+        for process in (group / "cgroup.procs").read_text().split():
+            (_THROTTLE / "cgroup.procs").write_text(process)
+        group.rmdir()
 
 
 def made(ref: str, way: str, folder: Path) -> Path:
