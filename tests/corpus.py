@@ -1,8 +1,8 @@
-"""The files under tests/files, each with a table of what has to become of every line.
+"""The files that projectfiles' tests have, each with a table of what has to become of every line in an image.
 
-`tests/files/KIND/TITLE.NAME` is read as NAME (`gnn.requirements.txt` as requirements.txt), a folder `TITLE` beside it
-has what it refers to, and `TITLE.NAME.expected` has rows of three columns with tabs between: line (`7`, `3-5`, `-` of
-the file itself), end, what. A line with several requirements or commands has a row for each.
+`KIND/TITLE.NAME` is read as NAME (`gnn.requirements.txt` as requirements.txt), a folder `TITLE` beside it has what it
+refers to, and `tests/files/KIND/TITLE.NAME.expected` has rows of three columns with tabs between: line (`7`, `3-5`,
+`-` of the file itself), end, what. A line with several requirements or commands has a row for each.
 """
 
 import re
@@ -14,7 +14,8 @@ import pytest
 
 from tests import ROOT
 
-FILES = ROOT / "tests" / "files"
+FILES = ROOT / "packages/projectfiles/tests/test-data"
+TABLES = ROOT / "tests" / "files"
 #: what becomes of a line, and what the third column says of it
 ENDS = {
     "taken": "the requirement, command or setting as it comes into the image or its recipe",
@@ -67,7 +68,7 @@ class Case(NamedTuple):
 def read(path):
     """Read a file's table. Raises ValueError for a row that is none."""
     rows, settings = [], {}
-    for text in path.with_name(f"{path.name}.expected").read_text(encoding="utf-8").splitlines():
+    for text in (TABLES / path.parent.name / f"{path.name}.expected").read_text(encoding="utf-8").splitlines():
         if not text or text.startswith("#"):
             continue
         line, end, what = text.split("\t") if text.count("\t") == 2 else (*text.split("\t"), "")
@@ -84,7 +85,7 @@ def read(path):
 def cases(*kinds):
     """Every file of these kinds, as parameters of a test."""
     paths = (path for kind in kinds for path in sorted((FILES / kind).iterdir()))
-    files = [path for path in paths if path.is_file() and path.suffix != ".expected"]
+    files = [path for path in paths if path.is_file() and not path.name.endswith(".read.json")]
     return [pytest.param(read(path), id=f"{path.parent.name}/{path.name}") for path in files]
 
 

@@ -18,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from graphcrate.compat.facts.facts import table
 from graphcrate.model.platform import DEFAULT, Platform
+from projectfiles import environments
 
 
 class Optional(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,16 +197,8 @@ def has_wheels(torch: str, torch_cuda: str) -> bool | None:
 
 def markers(python: str, platform: Platform = DEFAULT) -> dict[str, str]:
     """The environment of an image with this Python ("3.11"; empty: not known), without extras (PEP 508)."""
-    return {
-        **({"python_version": python, "python_full_version": f"{python}.0"} if python else {}),
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "os_name": "posix",
-        "platform_machine": platform.machine,
-        "platform_python_implementation": "CPython",
-        "implementation_name": "cpython",
-        "extra": "",
-    }
+    known = environments.linux(python, platform.machine)
+    return known if python else {name: value for name, value in known.items() if not name.startswith("python_")}
 
 
 def counts(requirement: Requirement, python: str, extras: Iterable[str] = ("",)) -> bool | None:
@@ -224,11 +217,7 @@ def counts(requirement: Requirement, python: str, extras: Iterable[str] = ("",))
 
 def is_for_no_image(text: str) -> bool:
     """Return whether a requirement's marker (`sys_platform == 'darwin'`) is false in every image."""
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return False
-    return all(counts(requirement, python) is False for python in PYTHONS)
+    return environments.is_for_none(text, map(markers, PYTHONS))
 
 
 def requirements(lines: Iterable[str], python: str, extras: Iterable[str] = ("",)) -> Iterator[Requirement]:

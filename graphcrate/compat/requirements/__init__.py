@@ -1,10 +1,9 @@
 """Requirements as people have them: files and options in, one form out.
 
-    requirements.txt, pylock.toml ──requirement_files──┐
-    environment.yml ──────────────conda────────────────┼──▶ Translated (pip's lines) ──own──▶ Additions
-    pyproject.toml, other locks ──projects─────────────┘
-    --with, --apt, a recipe of one's own ──────────────────────────────────own──▶ Additions
+    requirements.txt ────────────────────────────requirement_files──┐
+    the rest ──projectfiles──▶ Needs ──project_files, conda─────────┴─▶ Translated (pip's lines) ──own──▶ Additions
+    --with, --apt, a recipe of one's own ──────────────────────────────────────────────────────────own──▶ Additions
 
 `expected` compares what a file says of the stack's own packages with what an image has; `mpi` adds what MPI needs.
-A reader of another format is a module here that returns `Translated`, and its row in `requirement_files`.
+A reader of another format is a module of projectfiles; `refusals` has our words for its errors.
 """

@@ -1,7 +1,6 @@
-"""Sort conda environments into packages of the stack, of the package index, of Debian, and unknown ones.
+"""Sort conda's packages into those of the stack, of the package index, of Debian, and unknown ones.
 
-An image has no conda. Its `pip:` part is taken as it is; of conda's own packages those whose name on the package index
-is known (`data/conda.toml`).
+An image has no conda: taken are those whose name on the package index is known (`data/conda.toml`).
 """
 
 import difflib
@@ -12,24 +11,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
-import yaml
 from packaging.utils import canonicalize_name
 
 from graphcrate.compat.facts.facts import table
-from graphcrate.compat.requirements.conda_spec import CondaSpec, conda_specifier, parse_spec
+from graphcrate.compat.requirements.refusals import refusing
 from graphcrate.compat.requirements.translated import Lines, Translated
 from graphcrate.model.command import filled, setting
-from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Expected
 from graphcrate.model.words import listed, printable
-
-#: of `conda list --export`, whose lines are name=version=build
-_LIST = re.compile(r"^# (\$ conda create --name|platform: )|^[A-Za-z0-9_.-]+=[^=\s]+=[^=\s]+$", re.MULTILINE)
-_EXPLICIT = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
+from projectfiles.conda_spec import CondaSpec, conda_specifier, parse_spec
 
 _TOOLS = ("pip", "setuptools", "wheel")
-#: of an environment; `name` and `prefix` say where conda would put it
-_KNOWN = ("name", "prefix", "channels", "dependencies", "variables")
 #: a CUDA version in a build: py3.10_cuda11.8_cudnn8.7.0_0, cuda118py310h…
 _CUDA_BUILD = re.compile(r"cuda_?(\d+)\.?(\d)(?!\d)")
 
@@ -48,86 +40,6 @@ class _Names(msgspec.Struct, frozen=True, kw_only=True):
 _names = functools.cache(functools.partial(table, "conda", _Names))
 
 
-def is_list(text: str) -> bool:
-    """Return whether a text is a list of conda's (`conda list --export`), not a requirements file."""
-    return bool(_LIST.search(text) or _EXPLICIT.search(text))
-
-
-def listed_packages(text: str, name: str) -> Translated:
-    """Translate a list of conda's. Raises UsageError for one of addresses."""
-    if _EXPLICIT.search(text):
-        raise UsageError(
-            f"{name} lists conda's packages by their addresses, and an image has no conda",
-            next_step="conda env export --from-history > environment.yml    (give that file)",
-        )
-    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
-    return sorted_out([(f"{name}:{number}", line) for number, line in lines if line and not line.startswith("#")], name)
-
-
-def environment(text: str, name: str) -> Translated:
-    """Translate an environment.yml. Raises UsageError that names file and line."""
-    top = _mapping(_document(text, name), name)
-    if "dependencies" not in top or not isinstance(top["dependencies"], yaml.SequenceNode):
-        raise UsageError(
-            f"{name} is not an environment of conda: it has no list of `dependencies`",
-            next_step="conda env export --from-history > environment.yml    (of the environment that works)",
-        )
-    specs, pip = Lines(), Lines()
-    for node in top["dependencies"].value:
-        where = _where(name, node)
-        if isinstance(node, yaml.ScalarNode):
-            specs.append((where, node.value))
-        elif (part := _mapping(node, name)).keys() == {"pip"} and isinstance(part["pip"], yaml.SequenceNode):
-            pip += [(_where(name, node), _pip_line(node, name)) for node in part["pip"].value]
-        else:
-            raise UsageError(
-                f"{where}: neither a package nor a list under `pip:`", next_step="conda env export shows its form"
-            )
-    channels = top.get("channels")
-    named = [str(node.value) for node in channels.value] if isinstance(channels, yaml.SequenceNode) else []
-    made = sorted_out(specs, name, [channel for channel in named if channel not in ("nodefaults", "defaults")])
-    made.lines += [(where, line) for where, line in pip if line]
-    if "variables" in top:
-        made.notes.append(f"{name}: its `variables` are not taken: env of a recipe has them (docs/customize.md)")
-    made.notes += [f"{_where(name, top[key])}: `{printable(key)}` is passed over" for key in top if key not in _KNOWN]
-    return made
-
-
-def _where(name: str, node: yaml.Node) -> str:
-    return f"{name}:{node.start_mark.line + 1}"
-
-
-def _pip_line(node: yaml.Node, name: str) -> str:
-    """Return a line of pip's, without a comment after it, which YAML leaves where the text is quoted."""
-    if not isinstance(node, yaml.ScalarNode):
-        raise UsageError(f"{_where(name, node)}: not a line of pip's", next_step="einops, or 'einops>=0.7'")
-    return re.sub(r"\s#.*$", "", node.value).strip()
-
-
-def _document(text: str, name: str) -> yaml.Node | None:
-    """Read YAML as a tree with lines: nothing in it is made a value, and an alias is not unfolded."""
-    try:
-        return yaml.compose(text, Loader=yaml.BaseLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        what = printable(str(error.problem or error.context))
-        raise UsageError(f"{name}:{line}: not YAML: {what}", next_step=f"fix line {line}") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        what = "lists within lists without end" if isinstance(error, RecursionError) else printable(str(error))
-        raise UsageError(f"{name} is not YAML: {what[:200]}", next_step="give an environment.yml of conda") from error
-
-
-def _mapping(node: yaml.Node | None, name: str) -> dict[str, yaml.Node]:
-    """Return the values of a mapping by their keys; none of what is no mapping. Raise UsageError for a repeated key."""
-    mapping = dict[str, yaml.Node]()
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        if not isinstance(key, yaml.ScalarNode) or key.value in mapping:
-            problem = f"{printable(str(key.value))!r} is there twice" if isinstance(key, yaml.ScalarNode) else "no key"
-            raise UsageError(f"{_where(name, key)}: {problem}", next_step=f"fix line {key.start_mark.line + 1}")
-        mapping[key.value] = value
-    return mapping
-
-
 @dataclass
 class _Aside:
     """Names of conda's packages by what becomes of them, and what is left of what was said of others."""
@@ -140,8 +52,9 @@ class _Aside:
     channels: list[str] = field(default_factory=list)
 
 
+@refusing()
 def sorted_out(specs: Lines, name: str, channels: Iterable[str] = ()) -> Translated:
-    """Sort conda's packages: those of the stack, of the index, of Debian, and unknown ones."""
+    """Sort conda's packages: those of the stack, of the index, of Debian, and unknown ones. Raises UsageError."""
     known, made, aside = _names(), Translated(), _Aside(channels=[*channels])
     for where, text in specs:
         spec = parse_spec(text, where)
@@ -168,6 +81,7 @@ def sorted_out(specs: Lines, name: str, channels: Iterable[str] = ()) -> Transla
     return made
 
 
+@refusing()
 def of_debian(text: str) -> str:
     """Return the Debian package in place of one of conda's, as it is asked for; empty where another is taken."""
     return _names().debian.get(str(canonicalize_name(parse_spec(text, "").name)), "")

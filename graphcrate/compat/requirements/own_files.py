@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from graphcrate.compat.facts import reserved
-from graphcrate.compat.requirements.requirement_files import LARGEST_FILE, Within, bounded
+from graphcrate.compat.requirements.requirement_files import Within, bounded
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import VENV
 from graphcrate.model.words import printable
+from projectfiles import files
 
 WHITEOUT = "/.wh."  #: begins a name that removes another (OCI image-spec, layers)
 MOST_FILES = 2000  #: of the folders of a recipe
-_MOST_BYTES = 8 * LARGEST_FILE  #: of all of them
+_MOST_BYTES = 8 * files.LARGEST_FILE  #: of all of them
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 #: of folders of an image: what no shell, no Dockerfile and no fstab takes for anything else
 _FOLDER = re.compile(r"(/[A-Za-z0-9_.+@-]+)+")

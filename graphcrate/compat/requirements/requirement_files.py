@@ -4,7 +4,6 @@ Each other format becomes lines of pip's, which one reader takes. Where packages
 file says of it is kept as it is, with its line.
 """
 
-import codecs
 import contextlib
 import re
 import shlex
@@ -14,33 +13,25 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import msgspec
-from packaging.pylock import is_valid_pylock_path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
 from graphcrate.compat.facts.packages import is_for_no_image
-from graphcrate.compat.requirements.translated import Translated, is_stacks, is_torchs
+from graphcrate.compat.requirements import project_files
+from graphcrate.compat.requirements.refusals import refusing
+from graphcrate.compat.requirements.translated import is_stacks, is_torchs
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import CHANNELS, Additions, Expected, FurtherChannel
 from graphcrate.model.words import listed, printable
 from patienthttp.errors import host_of, redacted
+from projectfiles import files, requirements_txt
+from projectfiles.requirements_txt import CONSTRAINTS, INDEXES, LINKS, LISTS
 
-LARGEST_FILE = 1 << 20  #: bytes of a file that a recipe brings along, or that says what a project needs
-LARGEST_LOCK = 16 << 20  #: of a lock, which has hashes and addresses of all files for all systems
 #: a package as `Additions` has it, of a text, the folder that paths are relative to, where it is written, and `Within`
 Package = Callable[[str, Path, str, "Within | None"], str]
-#: files that pip reads in other codings than UTF-8 (PowerShell's `pip freeze > requirements.txt` writes UTF-16)
-_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-_INDEXES = ("-i", "--index-url", "--extra-index-url", "--pypi-url")
-_LINKS = ("-f", "--find-links")
-#: options that say nothing about an image: wheels and hashes are what a lock is made of
-_IDLE = (
-    *("--prefer-binary", "--require-hashes", "--no-deps", "--no-cache-dir", "--no-build-isolation", "-U", "--upgrade"),
-    *("--disable-pip-version-check", "--no-input", "-q", "--quiet", "--user", "--use-pep517"),
-)
-#: the same, with a value
+#: options that say nothing about an image, with a value: wheels and hashes are what a lock is made of
 _IDLE_WITH_VALUE = (
     *("--only-binary", "--no-binary", "--use-feature", "--trusted-host", "--progress-bar", "--timeout", "--retries"),
     "--root-user-action",
@@ -50,13 +41,8 @@ _INSTEAD = {
     "--pre": "final releases go before pre-releases, and package>=1.0rc1 asks for one",
     "--no-binary": "what has a wheel is not compiled; the folder of a source is, where it is given as a package",
 }
-_OPTION = re.compile(r"(--[a-z-]+)(?:=(.*))?|(-[a-zA-Z])(.*)", re.DOTALL)
 _ADDRESS = re.compile(r"https?://[^\s,\"'<>\\^`{|}\x00-\x1f\x7f]+", re.IGNORECASE)
 _WHEEL = re.compile(r"(?:[A-Za-z0-9._-]+(?:\[[^]]*\])?\s*@\s*)?(https?://\S+\.whl)(?:#\S*)?(?:\s*;.*)?", re.DOTALL)
-_HASH = re.compile(r"\s--hash[= ](\S+)")
-_BUILD_OPTION = re.compile(r"\s(--(?:config-settings?|global-option))[= ]\S+")
-#: options that pip takes behind a package, and passes over
-_BEHIND = re.compile(r"\s+((?:-f|--find-links|-i|--index-url|--extra-index-url|--pypi-url)(?:\s+|=)\S+)")
 #: a package as `pip freeze` writes it that conda built, in a folder of the machine that did (conda-build, conda-forge)
 _OF_CONDA = re.compile(
     r"([A-Za-z0-9._-]+)\s*@\s*file://\S*(?:/croot/|/feedstock_root/|/conda-bld/|/b/abs_|/tmp/build/)\S*"
@@ -126,7 +112,7 @@ def without_build(text: str, where: str) -> tuple[str, tuple[Expected, ...]]:
     return text, ()
 
 
-def bounded(path: Path, cause: str, next_step: str, largest: int = LARGEST_FILE) -> bytes:
+def bounded(path: Path, cause: str, next_step: str, largest: int = files.LARGEST_FILE) -> bytes:
     """Read a file, of which no more is read than one may have. Raises OSError, UsageError with these words."""
     with path.open("rb") as stream:
         data = stream.read(largest + 1)
@@ -158,7 +144,7 @@ class _Reader:
 
     def read(self, path: Path, *, constrains: bool = False, chain: tuple[Path, ...] = ()) -> None:
         """Read a file, which `chain` has led to; `constrains`: it says what may be taken, not what is."""
-        path, extras = _with_extras(path)
+        path, extras = files.with_extras(path)
         text = self._text(path, chain)
         same = path.resolve()
         if same in chain:
@@ -170,7 +156,7 @@ class _Reader:
         if (same, constrains) in self._done:
             return
         self._done.add((same, constrains))
-        translated = _translated(path, text, extras, lambda beside: self._text(beside, (*chain, same)))
+        translated = project_files.read(path, text, extras, lambda beside: self._text(beside, (*chain, same)))
         refused = list[UsageError]()
         for lines, constraining in ((translated.lines, constrains), (translated.constraints, True)):
             for where, line in lines:
@@ -209,35 +195,30 @@ class _Reader:
             self._of_conda.append(conda[1])
             self._add(conda[1], path, where, constrains)
         else:
-            self._add(_BEHIND.sub("", line), path, where, constrains)
-            for option in _BEHIND.findall(line):
+            text, behind = requirements_txt.split(line)
+            self._add(text, path, where, constrains)
+            for option in behind:
                 self._options(option, path, where, constrains, chain)
 
     def _options(self, line: str, path: Path, where: str, constrains: bool, chain: tuple[Path, ...]) -> None:
         """Take a line of options, of which there may be several."""
-        try:
-            words = shlex.split(line)
-        except ValueError as error:
-            raise UsageError(f"{where}: {error}", next_step="close the quotation") from error
-        while words:
-            word = words.pop(0)
-            match = _OPTION.fullmatch(word)
-            option = (match[1] or match[3]) if match else word
-            value = (match[2] if match[1] else match[4] or None) if match else None
+        with refusing():
+            options = requirements_txt.options(line, where)
+        for option, given in options:
             if option in _INSTEAD and option not in _IDLE_WITH_VALUE:
                 self.notes.append(f"{where}: {option} is passed over: {_INSTEAD[option]}")
                 continue
-            if option in _IDLE and value is None:
+            if option in requirements_txt.FLAGS and given is None:
                 self.notes.append(f"{where}: {option} is passed over: an image has the files of its lock, with hashes")
                 continue
-            value = value if value is not None else words.pop(0) if words else ""
-            if option in ("-r", "--requirement"):
+            value = given or ""
+            if option in LISTS:
                 self.read(path.parent / value, constrains=constrains, chain=chain)
-            elif option in ("-c", "--constraint"):
+            elif option in CONSTRAINTS:
                 self.read(path.parent / value, constrains=True, chain=chain)
             elif option in ("-e", "--editable"):
                 self._add(value, path, where, constrains)
-            elif option in (*_INDEXES, *_LINKS):
+            elif option in (*INDEXES, *LINKS):
                 self.channels.append(_channel(option, value, path, where, self._within))
             elif option in _IDLE_WITH_VALUE:
                 instead = _INSTEAD.get(option, "it is about pip on one machine")
@@ -247,13 +228,12 @@ class _Reader:
 
     def _add(self, line: str, path: Path, where: str, constrains: bool) -> None:
         taken, folder = self.constraints if constrains else self.packages, path.absolute().parent
-        given = _HASH.findall(line)
-        hashes = [value.removeprefix("sha256:") for value in given if value.startswith("sha256:")]
-        if given and not hashes:
+        given = requirements_txt.package(line)
+        hashes = [value.removeprefix("sha256:") for value in given.hashes if value.startswith("sha256:")]
+        if given.hashes and not hashes:
             self.notes.append(f"{where}: its --hash is not compared: it is not a sha256")
-        options = _BUILD_OPTION.findall(line)
-        self.notes += [f"{where}: {option} is passed over (docs/compiling.md)" for option in options]
-        text = _by_address(_BUILD_OPTION.sub("", _HASH.sub("", line)).strip(), where)
+        self.notes += [f"{where}: {option} is passed over (docs/compiling.md)" for option in given.build_options]
+        text = _by_address(given.text, where)
         local, extras = _extras_of_path(text)
         text, expected = without_build(local, where)
         if is_for_no_image(text):
@@ -273,55 +253,14 @@ class _Reader:
 
     def _add_extras(self, project: Path, extras: tuple[str, ...], where: str) -> None:
         """Add what extras of a project's folder need, as its pyproject.toml says."""
-        from graphcrate.compat.requirements import projects
-
         path = project / "pyproject.toml"
         if not path.is_file():
             raise UsageError(
                 f"{where}: extras are read from a pyproject.toml, and {project} has none",
                 next_step="name what they need, a package on each line",
             )
-        for place, line in projects.extras(self._text(path, (project,)), str(path), extras):
+        for place, line in project_files.extras(self._text(path, (project,)), str(path), extras):
             self._take(line, path, place, False, ())
-
-
-def _translated(path: Path, text: str, extras: tuple[str, ...], text_of: Callable[[Path], str]) -> Translated:
-    """Translate a file into pip's lines: by its name, and a list of conda's by its first lines."""
-    from graphcrate.compat.requirements import conda, projects
-
-    name = path.name
-    if name.endswith((".yml", ".yaml")):
-        return conda.environment(text, str(path))
-    if name == "pyproject.toml":
-        return projects.pyproject(text, str(path), extras)
-    if name == "pixi.toml":
-        return projects.pixi_toml(text, str(path), extras)
-    if name == "uv.lock":
-        return projects.uv_lock(text, str(path), extras)
-    if _is_pylock(name):
-        return projects.pylock(text, str(path), extras)
-    if name in ("poetry.lock", "pdm.lock"):
-        beside = path.with_name("pyproject.toml")
-        if not beside.is_file():
-            raise UsageError(
-                f"{path} says which versions, and the pyproject.toml beside it of which packages: it is not there",
-                next_step=f"ls {shlex.quote(str(path.parent))}",
-            )
-        needs = projects.pyproject(text_of(beside), str(beside), extras)
-        if name == "pdm.lock":
-            return projects.pdm_lock(text, str(path), needs)
-        return projects.poetry_lock(text, str(path), needs, extras)
-    if name.endswith((".toml", ".lock", ".py", ".cfg", ".ipynb", ".json")) or name == "Pipfile":
-        raise UsageError(
-            f"{path} is not a file of requirements",
-            cause="These are read: requirements.txt, environment.yml, pyproject.toml, pixi.toml, "
-            "uv.lock, pylock.toml, poetry.lock, pdm.lock.",
-            next_step=f"for a project give its folder: {setting(with_='./folder')}    (or pip freeze > "
-            "requirements.txt)",
-        )
-    if conda.is_list(text):
-        return conda.listed_packages(text, str(path))
-    return Translated(lines=[(f"{path}:{number}", line) for number, line in _logical_lines(text)])
 
 
 def _all_of(path: Path, refused: Sequence[UsageError]) -> UsageError:
@@ -357,20 +296,6 @@ def _torchs_pin(text: str, where: str) -> Expected | None:
     return Expected(name=str(canonicalize_name(requirement.name)), where=where, specifier=str(requirement.specifier))
 
 
-def _is_pylock(path: str) -> bool:
-    return is_valid_pylock_path(Path(path))
-
-
-def _with_extras(path: Path) -> tuple[Path, tuple[str, ...]]:
-    """A path and the extras after it: `pyproject.toml[train]`, for which there is no such file."""
-    match = _EXTRAS.fullmatch(str(path))
-    if not match or not (
-        match[1].endswith(("pyproject.toml", "pixi.toml", "uv.lock", "poetry.lock", "pdm.lock")) or _is_pylock(match[1])
-    ):
-        return path, ()
-    return Path(match[1]), tuple(name.strip() for name in match[2].split(","))
-
-
 def _extras_of_path(text: str) -> tuple[str, tuple[str, ...]]:
     match = _EXTRAS.fullmatch(text)
     if match and text.startswith((".", "/", "~")):
@@ -402,7 +327,7 @@ def _by_address(text: str, where: str) -> str:
 
 def _channel(option: str, value: str, path: Path, where: str, within: Within | None) -> FurtherChannel:
     """The place that an option names. Raises UsageError; the message has no password."""
-    is_index = option in _INDEXES
+    is_index = option in INDEXES
     if "${" in value:
         raise UsageError(
             f"{where}: the address has a variable of your environment in it, which is not put there",
@@ -438,26 +363,9 @@ def _refuse(option: str, where: str) -> NoReturn:
 def read_text(path: Path) -> str:
     """Read a text file, up to the size that one may have. Raises UsageError."""
     try:
-        largest = LARGEST_LOCK if path.suffix == ".lock" or path.name.startswith("pylock.") else LARGEST_FILE
-        data = bounded(path, "", f"head -c 300 {shlex.quote(str(path))}", largest)
-        mark = next((mark for mark in _MARKS if data.startswith(mark)), b"")
-        return data[len(mark) :].decode(_MARKS.get(mark, "utf-8"))
+        return files.decoded(bounded(path, "", f"head -c 300 {shlex.quote(str(path))}", files.largest(path)))
     except (OSError, ValueError) as error:  # a name with a NUL is a ValueError, as what is no UTF-8 is
         raise UsageError(
             f"{printable(str(path))} cannot be read: {getattr(error, 'strerror', None) or error}",
             next_step="give the path of a text file, in UTF-8",
         ) from error
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments, those that end with a backslash joined; with the number of the first."""
-    begun, first = "", 0
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        first = first or number
-        begun += re.sub(r"(^|\s)#.*$", "", line).lstrip()
-        if begun.endswith("\\"):
-            begun = begun[:-1]
-            continue
-        if begun.strip():
-            yield first, begun.strip()
-        begun, first = "", 0

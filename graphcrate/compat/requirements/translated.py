@@ -30,16 +30,6 @@ class Translated:
     notes: list[str] = field(default_factory=list)
 
 
-def git_line(address: str, revision: str = "", folder: object = "") -> str:
-    """Return a git address as pip has it; `folder`: of the project in its repository, empty for its top."""
-    return f"git+{address}" + (f"@{revision}" if revision else "") + (f"#subdirectory={folder}" if folder else "")
-
-
-def index_line(address: object) -> str:
-    """Return pip's line of an index."""
-    return f"--extra-index-url '{str(address).replace(chr(39), '')}'"
-
-
 def is_stacks(name: str) -> bool:
     """Return whether a package is the stack's, whichever version a lock of another project has of it."""
     return _STACKS.fullmatch(str(canonicalize_name(name))) is not None

@@ -72,8 +72,9 @@ def test_table_of_a_file_says_something_of_each_line(case):
 
 
 def test_each_table_of_the_corpus_has_its_file():
-    tables = {str(path).removesuffix(".expected") for path in corpus.FILES.rglob("*.expected")}
-    assert tables == {str(case.values[0].path) for kind in corpus.FILES.iterdir() for case in corpus.cases(kind.name)}
+    tables = {f"{path.relative_to(corpus.TABLES).with_suffix('')}" for path in corpus.TABLES.rglob("*.expected")}
+    paths = (case.values[0].path for kind in corpus.FILES.iterdir() for case in corpus.cases(kind.name))
+    assert tables == {str(path.relative_to(corpus.FILES)) for path in paths}
 
 
 def test_table_of_the_manual_has_the_files_that_the_corpus_proves_to_be_taken():

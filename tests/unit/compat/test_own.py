@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import upkeep.cli
 from graphcrate.cli import main
 from graphcrate.compat.plan.planning import ADDED_SOURCES, make_plan
-from graphcrate.compat.requirements import own, own_files, requirement_files
+from graphcrate.compat.requirements import own, own_files
 from graphcrate.model.errors import RecipeError, UsageError
 from graphcrate.model.lock import Added
 from graphcrate.model.plan import FilesStep, WheelsStep
@@ -24,6 +24,7 @@ from graphcrate.oci import reference
 from graphcrate.render import texts
 from graphcrate.smoke.own import APT, ASK, SAID, programs
 from graphcrate.smoke.suites import Ran
+from projectfiles import files as project_files
 from tests.made import refused, sdist, wheel
 from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock
 from tests.unit.compiled_plans import lock as compiled_lock
@@ -246,7 +247,7 @@ def test_own_recipe_is_read_with_all_its_fields(folder):
     ],
 )
 def test_invalid_own_recipe_is_an_error_with_its_line(folder, line, error, what):
-    (folder / "large").write_bytes(bytes(requirement_files.LARGEST_FILE + 1))
+    (folder / "large").write_bytes(bytes(project_files.LARGEST_FILE + 1))
     (folder / "linked").mkdir()
     (folder / "binary").mkdir()
     (folder / "binary/a.png").write_bytes(b"\x89PNG")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from graphcrate.compat.requirements import own, projects
+from graphcrate.compat.requirements import own
 from graphcrate.model.errors import UsageError
 
 SHA = "ab" * 32
@@ -406,9 +406,25 @@ def test_uv_lock_gives_groups_and_refuses_unknown_ones(read):
         read(text, "uv.lock[docs]")
 
 
-def test_project_for_a_python_that_is_not_a_version_is_refused():
+def test_project_for_a_python_that_is_not_a_version_is_refused(read):
     with pytest.raises(UsageError, match=r"pyproject\.toml says that it is for Python '\^'"):
-        projects.pyproject('[project]\nname = "a"\nrequires-python = "^"\n', "pyproject.toml")
+        read('[project]\nname = "a"\nrequires-python = "^"\n')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[tool.poetry.dependencies]\nx = "*"\n[[tool.poetry.source]]\nname = "s"\nurl = ""\n',
+        '[project]\nname = "a"\ndependencies = ["x"]\n[[tool.uv.index]]\nurl = ""\n',
+    ],
+)
+def test_empty_address_of_an_index_is_no_index(read, text):
+    assert (read(text).packages, read(text).channels) == (("x",), ())
+
+
+def test_empty_dependency_is_refused(read):
+    with pytest.raises(UsageError, match="is not a package"):
+        read('[project]\nname = "a"\ndependencies = [""]\n')
 
 
 FORKED = """

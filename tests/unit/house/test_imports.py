@@ -56,6 +56,12 @@ PURE = {
 PURE_OF_PACKAGES = {
     *(f"dockerread.{name}" for name in ("contents", "definition", "dockerfile", "installers", "shell", "stages")),
     *(f"ocilayout.{name}" for name in ("image", "layer", "spec", "tar")),
+    *(
+        f"projectfiles.{name}"
+        for name in ("alternatives", "conda", "conda_spec", "environments", "pixi", "poetry_versions")
+    ),
+    *(f"projectfiles.{name}" for name in ("alternatives", "conda", "conda_spec", "environments", "pixi", "pylocks")),
+    *(f"projectfiles.{name}" for name in ("poetry_versions", "requirements_txt", "values", "words")),
     *(f"upkeep.news.{name}" for name in ("recipe_text", "review", "weighing")),
     *("upkeep.releases", "upkeep.security.fixes", "upkeep.security.text", "upkeep.standing.text"),
     *("upkeep.security.vulnerability", "upkeep.standing.values"),

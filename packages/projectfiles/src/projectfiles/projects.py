@@ -1,12 +1,13 @@
 """Projects and their locks: pyproject.toml (PEP 621, Poetry), uv.lock, pylock.toml (PEP 751), poetry.lock, pdm.lock.
 
-A lock's versions become constraints with hashes, but for what is the stack's: its versions are compared.
+Markers of what is always installed, or never, are written as those of Linux: other systems are not read for.
 """
 
 import re
+import threading
 import tomllib
 import urllib.parse
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -15,21 +16,20 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat.facts.packages import is_for_no_image
-from graphcrate.compat.requirements import pixi, pylocks
-from graphcrate.compat.requirements.pixi import Pixi
-from graphcrate.compat.requirements.poetry_versions import poetry_specifier
-from graphcrate.compat.requirements.translated import Lines, Translated, git_line, index_line, is_stacks
-from graphcrate.model import codec
-from graphcrate.model.command import setting
-from graphcrate.model.errors import UsageError
-from graphcrate.model.recipe import Expected
-from graphcrate.model.words import listed, printable
+from projectfiles import pixi, pylocks
+from projectfiles.environments import is_for_none
+from projectfiles.errors import ProjectFileError
+from projectfiles.pixi import Pixi
+from projectfiles.poetry_versions import poetry_specifier
+from projectfiles.values import Environment, Line, Needs, Note, Release, git_line, index_line
+from projectfiles.words import listed, printable
 
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
-_ALWAYS = "sys_platform == 'linux'"  #: true of every image
+_ALWAYS = "sys_platform == 'linux'"
 _NEVER = "sys_platform == 'none'"
 _At = Callable[[str], str]
+#: msgspec crashes where several threads are the first to read a type (seen with 0.18 to 0.22)
+_FIRST = threading.Lock()
 _Kind = TypeVar("_Kind")
 
 
@@ -158,22 +158,24 @@ class _PdmLock(msgspec.Struct, frozen=True):
     package: list[_PdmPackage] = []
 
 
-def pyproject(text: str, name: str, extras: tuple[str, ...] = ()) -> Translated:
-    """Translate a project's needs, with these extras or groups. Raises UsageError."""
-    value, made = _read(text, name, _Pyproject), Translated()
+def pyproject(text: str, name: str, extras: tuple[str, ...], environments: Sequence[Environment]) -> Needs:
+    """Return a project's needs, with these extras or groups. Raises ProjectFileError."""
+    value, made = _read(text, name, _Pyproject), Needs()
     project, poetry = value.project, value.tool.poetry
     if project is None and poetry is None and value.tool.pixi is None:
-        raise UsageError(
+        raise ProjectFileError(
             f"{name} has no [project]: nothing in it says what the project needs",
-            next_step=f"give the project itself, which is built then: {setting(with_='./folder')}",
+            kind="needs",
+            where=name,
+            next_step="build the project itself",
         )
     if project is not None:
-        made.lines += [(_place(text, name, dependency), dependency) for dependency in project.dependencies]
+        made.lines += [Line(_place(text, name, dependency), dependency) for dependency in project.dependencies]
         _expect_python(made, project.requires_python, name)
         if "dependencies" in project.dynamic:
-            made.lines += [(name, f"-r '{path}'") for path in _files(value, name)]
+            made.lines += [Line(name, f"-r '{path}'") for path in _files(value, name)]
     if poetry is not None and (project is None or not project.dependencies):
-        made.lines += _of_poetry(poetry.dependencies, text, name)
+        made.lines += _of_poetry(poetry.dependencies, text, name, environments)
         if "python" in poetry.dependencies:
             version = _poetry_version(poetry, "python")
             _expect_python(made, poetry_specifier(version, "python", _key_place(text, name, "python")), name)
@@ -182,34 +184,39 @@ def pyproject(text: str, name: str, extras: tuple[str, ...] = ()) -> Translated:
     if value.tool.pixi is not None:
         known = pixi.features(value.tool.pixi)
         features = tuple(extra for extra in extras if _canonical(extra) in known)
-        needs = pixi.translate(value.tool.pixi, name, lambda key: _key_place(text, name, key), features)
+        needs = pixi.read(value.tool.pixi, name, lambda key: _key_place(text, name, key), features)
         made.lines += needs.lines
-        made.expected += needs.expected
+        made.channels += needs.channels
         made.notes += needs.notes
-    made.lines += _extras(value, text, name, [extra for extra in extras if extra not in features])
+    made.lines += _extras(value, text, name, [extra for extra in extras if extra not in features], environments)
     urls = [*(index.url for index in value.tool.uv.index), *(source.url for source in value.tool.pdm.source)]
     made.lines += _indexes([(_place(text, name, url), url) for url in urls])
     return made
 
 
-def pixi_toml(text: str, name: str, features: tuple[str, ...] = ()) -> Translated:
-    """Translate a pixi.toml, with these features. Raises UsageError."""
-    return pixi.translate(_read(text, name, Pixi), name, lambda key: _key_place(text, name, key), features)
+def pixi_toml(text: str, name: str, features: tuple[str, ...] = ()) -> Needs:
+    """Return the needs of a pixi.toml, with these features. Raises ProjectFileError."""
+    return pixi.read(_read(text, name, Pixi), name, lambda key: _key_place(text, name, key), features)
 
 
-def extras(text: str, name: str, names: tuple[str, ...]) -> Lines:
-    """Translate what these extras or groups of a project need besides. Raises UsageError."""
-    return _extras(_read(text, name, _Pyproject), text, name, names)
+def extras(text: str, name: str, names: tuple[str, ...], environments: Sequence[Environment]) -> list[Line]:
+    """Return what these extras or groups of a pyproject.toml need besides. Raises ProjectFileError."""
+    return _extras(_read(text, name, _Pyproject), text, name, names, environments)
 
 
-def uv_lock(text: str, name: str, asked: tuple[str, ...] = ()) -> Translated:
-    """Translate the needs of the projects of a uv.lock, in its versions. Raises UsageError."""
-    lock, made = _read(text, name, _UvLock), Translated()
+def uv_lock(text: str, name: str, asked: tuple[str, ...] = ()) -> Needs:
+    """Return the needs of the projects of a uv.lock, and its versions. Raises ProjectFileError."""
+    lock, made = _read(text, name, _UvLock), Needs()
     roots = [package for package in lock.package if {"editable", "virtual"} & package.source.keys()]
     own, at = {root.name for root in roots}, _places(text, name)
     gits = {package.name: git for package in lock.package if isinstance(git := package.source.get("git"), str)}
     if not roots:
-        raise UsageError(f"{name} locks no project", next_step="uv export > pylock.toml    (or give requirements.txt)")
+        raise ProjectFileError(
+            f"{name} locks no project",
+            kind="needs",
+            where=name,
+            next_step="uv export > pylock.toml    (or give requirements.txt)",
+        )
     _refuse_unknown(asked, {extra for root in roots for extra in _uv_extras(root)}, name)
     for root in roots:
         groups = [required for group in asked for required in root.metadata.requires_dev.get(_canonical(group), ())]
@@ -221,64 +228,69 @@ def uv_lock(text: str, name: str, asked: tuple[str, ...] = ()) -> Translated:
             line = _git(git) if git else f"{requirement.name}{_bracketed(requirement.extras)}{requirement.specifier}"
             folder = requirement.editable or requirement.directory or requirement.virtual or requirement.path
             line = f"./{folder}" if folder else f"{requirement.name} @ {requirement.url}" if requirement.url else line
-            made.lines.append((at(root.name), f"{line} ; {marker}" if marker and not (git or folder) else line))
+            made.lines.append(Line(at(root.name), f"{line} ; {marker}" if marker and not (git or folder) else line))
     registries = [package for package in lock.package if isinstance(package.source.get("registry"), str)]
     made.lines += _indexes([(at(registry.name), registry.source["registry"]) for registry in registries])
-    releases = [
-        _Release(
+    made.locked += _merged(
+        Release(
+            at(registry.name),
             registry.name,
             registry.version,
             _hashes([registry.sdist, *registry.wheels]),
             " or ".join(f"({marker})" for marker in registry.resolution_markers),
         )
         for registry in registries
-    ]
-    _constrain(made, releases, at)
+    )
     _expect_python(made, lock.requires_python, name)
     return made
 
 
-def pylock(text: str, name: str, asked: tuple[str, ...] = ()) -> Translated:
-    """Return what images get of a pylock.toml, with its default groups and these extras and groups. Raise UsageError.
+def pylock(text: str, name: str, asked: tuple[str, ...], environments: Sequence[Environment]) -> Needs:
+    """Return what machines get of a pylock.toml, with its default groups and these extras and groups.
 
-    It does not say which of its packages were asked for: all are.
+    It does not say which of its packages were asked for: all are. Raises ProjectFileError.
     """
-    made, at = Translated(), _places(text, name)
-    lock, selected, notes = pylocks.select(_read(text, name, dict[str, Any]), name, asked)
+    made, at = Needs(), _places(text, name)
+    lock, selected, notes = pylocks.select(_read(text, name, dict[str, Any]), name, asked, environments)
     made.notes += notes
     for package, marker in selected:
         where, ends = at(package.name), f" ; {marker}" if marker else ""
         files = [file for file in (package.sdist, *(package.wheels or ())) if file]
         if package.directory is not None:
             folder = "/".join(filter(None, (package.directory.path, package.directory.subdirectory)))
-            made.lines.append((where, f"./{folder}"))
+            made.lines.append(Line(where, f"./{folder}"))
         elif package.vcs is not None:
             vcs = package.vcs
-            made.lines.append((where, _git(f"{vcs.url or vcs.path}#{vcs.commit_id}", vcs.subdirectory or "")))
+            made.lines.append(Line(where, _git(f"{vcs.url or vcs.path}#{vcs.commit_id}", vcs.subdirectory or "")))
         elif package.archive is not None or package.version is None:
-            made.notes.append(f"{where}: {package.name} is passed over: an address, or without a version")
-        elif is_stacks(package.name):
-            made.expected.append(_pinned(package.name, where, str(package.version)))
+            made.notes.append(Note("address", where, (package.name,)))
         else:
-            sha256s = [sha256 for file in files if (sha256 := file.hashes.get("sha256"))]
-            made.lines.append((where, f"{package.name}=={package.version}{ends}{_options(sha256s)}"))
+            sha256s = (sha256 for file in files if (sha256 := file.hashes.get("sha256")))
+            release = Release(where, package.name, str(package.version), tuple(sha256s), marker)
+            text_of = f"{package.name}=={package.version}{ends}{hash_options(release.hashes)}"
+            made.lines.append(Line(where, text_of, release=release))
     made.lines += _indexes([(at(package.name), package.index) for package, _ in selected if package.index])
     _expect_python(made, str(lock.requires_python or ""), name)
     return made
 
 
-def poetry_lock(text: str, name: str, project: Translated, asked: tuple[str, ...] = ()) -> Translated:
-    """Translate a project's needs, in the versions of its poetry.lock. Raises UsageError."""
+def poetry_lock(text: str, name: str, project: Needs, asked: tuple[str, ...] = ()) -> Needs:
+    """Return a project's needs, and the versions of its poetry.lock. Raises ProjectFileError."""
     lock, at = _read(text, name, _PoetryLock), _places(text, name)
     public = [package for package in lock.package if package.source.get("type", "legacy") == "legacy"]
     project.lines += _indexes(
         [(at(package.name), package.source.get("url", "")) for package in public if package.source]
     )
-    releases = [
-        _Release(package.name, package.version, _hashes(package.files), _poetry_lock_marker(package, asked))
+    project.locked += _merged(
+        Release(
+            at(package.name),
+            package.name,
+            package.version,
+            _hashes(package.files),
+            _poetry_lock_marker(package, asked),
+        )
         for package in public
-    ]
-    _constrain(project, releases, at)
+    )
     sources = [package.source for package in lock.package if package.source.get("type") == "git"]
     gits = [
         _Git(*(source.get(key, "") for key in ("url", "reference", "resolved_reference", "subdirectory")))
@@ -288,17 +300,13 @@ def poetry_lock(text: str, name: str, project: Translated, asked: tuple[str, ...
     return project
 
 
-def pdm_lock(text: str, name: str, project: Translated) -> Translated:
-    """Translate a project's needs, in the versions of its pdm.lock. Raises UsageError."""
+def pdm_lock(text: str, name: str, project: Needs) -> Needs:
+    """Return a project's needs, and the versions of its pdm.lock. Raises ProjectFileError."""
     lock, at = _read(text, name, _PdmLock), _places(text, name)
-    _constrain(
-        project,
-        [
-            _Release(package.name, package.version, _hashes(package.files), package.marker)
-            for package in lock.package
-            if not (package.git or package.path or package.url)
-        ],
-        at,
+    project.locked += _merged(
+        Release(at(package.name), package.name, package.version, _hashes(package.files), package.marker)
+        for package in lock.package
+        if not (package.git or package.path or package.url)
     )
     gits = [
         _Git(package.git, package.ref, package.revision, package.subdirectory)
@@ -309,23 +317,38 @@ def pdm_lock(text: str, name: str, project: Translated) -> Translated:
     return project
 
 
+def hash_options(hashes: Iterable[str]) -> str:
+    """Return pip's options of these sha256, which are left out where they are none."""
+    return "".join(f" --hash=sha256:{digest}" for digest in hashes if re.fullmatch("[0-9a-f]{64}", digest))
+
+
 def _read(text: str, name: str, kind: type[_Kind]) -> _Kind:
-    """Read TOML as a value of this form. Raises UsageError."""
+    """Read TOML as a value of this form. Raises ProjectFileError."""
     try:
-        return codec.convert(tomllib.loads(text), kind)
+        with _FIRST:
+            return msgspec.convert(tomllib.loads(text), kind)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{name} is not TOML: {printable(str(error))}", next_step="fix that line") from error
+        what = f"{name} is not TOML: {printable(str(error))}"
+        raise ProjectFileError(what, kind="syntax", where=name, next_step="fix that line") from error
     except msgspec.ValidationError as error:
-        raise UsageError(
-            f"{name}: {printable(str(error)[:300])}", next_step="fix that field, or write the packages to a file"
+        raise ProjectFileError(
+            f"{name}: {printable(str(error)[:300])}",
+            kind="form",
+            where=name,
+            next_step="fix that field, or write the packages to a file",
         ) from error
     except (ValueError, RecursionError) as error:  # a number of 5000 digits, tables without end
-        raise UsageError(
-            f"{name} cannot be read: {printable(str(error)[:300])}", next_step="write the packages to a file"
+        raise ProjectFileError(
+            f"{name} cannot be read: {printable(str(error)[:300])}",
+            kind="syntax",
+            where=name,
+            next_step="write the packages to a file",
         ) from error
 
 
-def _extras(value: _Pyproject, text: str, name: str, asked: Iterable[str]) -> Lines:
+def _extras(
+    value: _Pyproject, text: str, name: str, asked: Iterable[str], environments: Sequence[Environment]
+) -> list[Line]:
     """Lines of extras and groups, with those that they include (`mypkg[dev]` in an extra of mypkg)."""
     project, poetry = value.project or _Project(), value.tool.poetry or _Poetry()
     known: dict[str, list[str]] = {_canonical(key): ones for key, ones in project.optional_dependencies.items()}
@@ -335,12 +358,13 @@ def _extras(value: _Pyproject, text: str, name: str, asked: Iterable[str]) -> Li
         known.setdefault(_canonical(key), lines)
     of_dev = {"dev": _Group(poetry.dev_dependencies)} if poetry.dev_dependencies else {}
     for key, part in {**of_dev, **poetry.group}.items():
-        known.setdefault(_canonical(key), [line for _, line in _of_poetry(part.dependencies, text, name)])
+        needs = _of_poetry(part.dependencies, text, name, environments)
+        known.setdefault(_canonical(key), [line.text for line in needs])
     for key, names in poetry.extras.items():
         chosen = {name: poetry.dependencies[name] for name in names if name in poetry.dependencies}
-        lines = [line for _, line in _of_poetry(chosen, text, name, optional=True)]
+        lines = [line.text for line in _of_poetry(chosen, text, name, environments, optional=True)]
         known.setdefault(_canonical(key), [*lines, *(name for name in names if name not in chosen)])
-    made, done, to_do = Lines(), set[str](), [_canonical(extra) for extra in asked]
+    made, done, to_do = list[Line](), set[str](), [_canonical(extra) for extra in asked]
     while to_do:
         extra = to_do.pop(0)
         if extra in done:
@@ -352,14 +376,14 @@ def _extras(value: _Pyproject, text: str, name: str, asked: Iterable[str]) -> Li
             if own and _canonical(own[1]) == _canonical(project.name):
                 to_do += [_canonical(extra) for extra in own[2].split(",")]
             else:
-                made.append((_place(text, name, line), line))
+                made.append(Line(_place(text, name, line), line))
     return made
 
 
 def _of_group(groups: Mapping[str, list[str | dict[str, str]]], group: str, name: str) -> list[str]:
     """List the needs of a group with those of groups that it includes (PEP 735), as they are written.
 
-    Raises UsageError; a line that is no requirement comes alone, for the reader of lines to refuse.
+    Raises ProjectFileError; a line that is no requirement comes alone, for the reader of lines to refuse.
     """
     entries = [entry for group in groups.values() for entry in group if isinstance(entry, str)]
     try:
@@ -368,8 +392,10 @@ def _of_group(groups: Mapping[str, list[str | dict[str, str]]], group: str, name
         first = next(iter(error.exceptions))
         if isinstance(first, InvalidRequirement):
             return [entry for entry in entries if not _is_requirement(entry)][:1]
-        raise UsageError(
+        raise ProjectFileError(
             f"{name}: {printable(str(first)[:300])}",
+            kind="form",
+            where=name,
             cause="Its [dependency-groups] are not as PEP 735 has them.",
             next_step=f"correct it in {name}, or write the packages to a file",
         ) from error
@@ -386,36 +412,48 @@ def _is_requirement(text: str) -> bool:
 
 
 def _files(value: _Pyproject, name: str) -> list[str]:
-    """The requirements files that setuptools reads a project's dependencies from. Raises UsageError for none."""
+    """The requirements files that setuptools reads a project's dependencies from. Raises ProjectFileError for none."""
     dependencies = value.tool.setuptools.dynamic.get("dependencies")
     files = dependencies.get("file", ()) if isinstance(dependencies, dict) else ()
     paths = [files] if isinstance(files, str) else [file for file in files if isinstance(file, str)]
     if not paths:
-        raise UsageError(
+        raise ProjectFileError(
             f"{name} calls its dependencies dynamic: its own program says them when the project is built",
-            next_step=f"give the project itself, which is built then: {setting(with_='./folder')}",
+            kind="dynamic",
+            where=name,
+            next_step="build the project itself",
         )
     return [path.replace("'", "") for path in paths]
 
 
-def _expect_python(made: Translated, specifier: str, name: str) -> None:
-    """Note the Python that a project is for. Raises UsageError."""
+def _expect_python(made: Needs, specifier: str, name: str) -> None:
+    """Note the Python that a project is for. Raises ProjectFileError."""
     if not specifier:
         return
     try:
         SpecifierSet(specifier)
     except InvalidSpecifier as error:
-        raise UsageError(
+        raise ProjectFileError(
             f"{name} says that it is for Python {specifier!r}, which is not a version",
+            kind="version",
+            where=name,
+            text=specifier,
             cause="A version is like >=3.10 (PEP 440), in Poetry's table also like ^3.10.",
             next_step=f"correct it in {name}, or leave it out",
         ) from error
-    made.expected.append(Expected(name="python", where=name, specifier=specifier))
+    made.pythons.append(Line(name, specifier))
 
 
-def _of_poetry(dependencies: Mapping[str, Any], text: str, name: str, *, optional: bool = False) -> Lines:
-    """Return Poetry's table as lines; `optional`: those of an extra, which have that key. Raise UsageError."""
-    made = Lines()
+def _of_poetry(
+    dependencies: Mapping[str, Any],
+    text: str,
+    name: str,
+    environments: Sequence[Environment],
+    *,
+    optional: bool = False,
+) -> list[Line]:
+    """Return Poetry's table as lines; `optional`: those of an extra, which have that key. Raise ProjectFileError."""
+    made = list[Line]()
     for key, value in dependencies.items():
         for entry in value if isinstance(value, list) else [value]:
             table = entry if isinstance(entry, dict) else {"version": entry}
@@ -423,19 +461,22 @@ def _of_poetry(dependencies: Mapping[str, Any], text: str, name: str, *, optiona
                 continue
             where = _key_place(text, name, key)
             if "subdirectory" in table and "git" not in table:
-                raise UsageError(
-                    f"{where}: {key} is in a folder of its archive, which an image does not take",
-                    next_step=f"clone it, and give that folder: {setting(with_='./folder')}",
+                raise ProjectFileError(
+                    f"{where}: {key} is in a folder of its archive",
+                    kind="subdirectory",
+                    where=where,
+                    text=key,
+                    next_step="clone it, and take that folder",
                 )
-            made.append((where, _poetry_line(key, table, where)))
+            made.append(Line(where, _poetry_line(key, table, where, environments)))
     return made
 
 
-def _poetry_line(key: str, table: Mapping[str, Any], where: str) -> str:
+def _poetry_line(key: str, table: Mapping[str, Any], where: str, environments: Sequence[Environment]) -> str:
     """Return a line of a dependency in Poetry's table: of its sources at most one is there, and of its markers any."""
     marker = " and ".join(f"({part})" for part in _poetry_markers(table, where))
-    if marker and is_for_no_image(f"{key} ; {marker}"):
-        return f"{key} ; {marker}"  # the reader of lines says that
+    if marker and is_for_none(f"{key} ; {marker}", environments):
+        return f"{key} ; {marker}"  # a reader of lines passes over it, whatever its source is
     if path := table.get("path") or table.get("file"):
         return f"./{path}"
     if git := table.get("git"):
@@ -477,11 +518,13 @@ def _uv_extras(root: _UvPackage) -> Iterator[str]:
 def _refuse_unknown(asked: Iterable[str], known: Collection[str], name: str) -> None:
     for extra in map(_canonical, asked):
         if extra not in known:
-            file = name.rpartition("/")[2]
-            raise UsageError(
+            raise ProjectFileError(
                 f"{name} has no extra or group {printable(extra)!r}"
                 + (f"; it has {listed(sorted(known))}" if known else ""),
-                next_step=f"{setting(requirements=f'{file}[{extra}]')}, or leave it out",
+                kind="extra",
+                where=name,
+                text=extra,
+                next_step="leave it out",
             )
 
 
@@ -514,85 +557,43 @@ class _Git(NamedTuple):
     folder: str
 
 
-def _at_commits(lines: Lines, gits: Iterable[_Git]) -> Lines:
+def _at_commits(lines: Iterable[Line], gits: Iterable[_Git]) -> list[Line]:
     """Return lines, those of repositories at the commits of a lock."""
     commits: dict[str, str] = {}
     for git in gits:
         for reference in {git.reference, ""} if git.reference == "HEAD" else {git.reference}:
             commits[git_line(git.address, reference, git.folder)] = git_line(git.address, git.commit, git.folder)
-    made = Lines()
-    for where, line in lines:
-        begin, git_plus, address = line.partition("git+")
+    made = list[Line]()
+    for line in lines:
+        begin, git_plus, address = line.text.partition("git+")
         asked, semicolon, marker = f"{git_plus}{address}".partition(" ;")
-        made.append((where, f"{begin}{commits.get(asked, asked)}{semicolon}{marker}"))
+        made.append(line._replace(text=f"{begin}{commits.get(asked, asked)}{semicolon}{marker}"))
     return made
 
 
-class _Release(NamedTuple):
-    """A version of a lock. `marker`: for which images it is, of a package that is locked at several."""
-
-    name: str
-    version: str
-    hashes: list[str]
-    marker: str = ""
-
-
-def _constrain(made: Translated, locked: Iterable[_Release], at: _At) -> None:
-    """Add the versions of a lock as constraints, those of a package with several by their markers.
-
-    None of one whose versions have no markers, and of one of the stack's: those are compared without Python and system.
-    """
-    of: dict[str, list[_Release]] = {}
-    for release in _merged(locked):
-        of.setdefault(release.name, []).append(release)
-    for name, releases in of.items():
-        is_forked = len(releases) > 1
-        if is_forked and (is_stacks(name) or not all(release.marker for release in releases)):
-            several = listed(printable(release.version) for release in releases)
-            made.notes.append(f"{at(name)}: {printable(name)} is locked at {several}, which bounds nothing here")
-            continue
-        for release in releases:
-            if not release.version:
-                continue
-            if is_stacks(name):
-                made.expected.append(_pinned(name, at(name), release.version))
-                continue
-            ends = f" ; {release.marker}" if is_forked else ""
-            made.constraints.append((at(name), f"{name}=={release.version}{ends}{_options(release.hashes)}"))
-
-
-def _merged(locked: Iterable[_Release]) -> Iterator[_Release]:
+def _merged(locked: Iterable[Release]) -> Iterator[Release]:
     """Yield each version once: locks repeat it for its extras (PDM) and for each index that has it."""
-    of: dict[tuple[str, str], list[_Release]] = {}
+    of: dict[tuple[str, str], list[Release]] = {}
     for release in locked:
         of.setdefault((release.name, release.version), []).append(release)
     for (name, version), same in of.items():
         hashes = dict.fromkeys(digest for release in same for digest in release.hashes)
         is_bound = all(release.marker for release in same)
         markers = dict.fromkeys(f"({release.marker})" for release in same) if len(same) > 1 else [same[0].marker]
-        yield _Release(name, version, [*hashes], " or ".join(markers) if is_bound else "")
+        yield Release(same[0].where, name, version, (*hashes,), " or ".join(markers) if is_bound else "")
 
 
-def _pinned(name: str, where: str, version: str) -> Expected:
-    public, _, build = version.partition("+")
-    return Expected(name=_canonical(name), where=where, specifier=f"=={public}", build=build)
+def _hashes(files: Iterable[_UvFile | None]) -> tuple[str, ...]:
+    return tuple(file.hash.removeprefix("sha256:") for file in files if file and file.hash.startswith("sha256:"))
 
 
-def _hashes(files: Iterable[_UvFile | None]) -> list[str]:
-    return [file.hash.removeprefix("sha256:") for file in files if file and file.hash.startswith("sha256:")]
-
-
-def _options(hashes: Iterable[str]) -> str:
-    return "".join(f" --hash=sha256:{digest}" for digest in hashes if re.fullmatch("[0-9a-f]{64}", digest))
-
-
-def _indexes(indexes: Iterable[tuple[str, str]]) -> Lines:
+def _indexes(indexes: Iterable[tuple[str, str]]) -> list[Line]:
     """One line for each index that a lock names."""
     first = dict[str, str]()
     for where, address in indexes:
         if address:
             first.setdefault(address, where)
-    return [(where, index_line(address)) for address, where in first.items()]
+    return [Line(where, index_line(address)) for address, where in first.items()]
 
 
 def _git(address: str, folder: str = "") -> str:
@@ -616,8 +617,8 @@ def _key_place(text: str, name: str, key: str) -> str:
 
 def _place(text: str, name: str, line: str) -> str:
     """Return the file and line of a text."""
-    before, separator, _ = text.partition(line)
-    return f"{name}:{before.count(chr(10)) + 1}" if separator else name
+    at = text.find(line) if line else -1
+    return f"{name}:{text.count(chr(10), 0, at) + 1}" if at >= 0 else name
 
 
 def _places(text: str, name: str) -> _At:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from graphcrate.compat.requirements.alternatives import any_of
-from graphcrate.model.errors import UsageError
-from graphcrate.model.words import either, printable
+from projectfiles.alternatives import any_of
+from projectfiles.errors import ProjectFileError
+from projectfiles.words import listed, printable
 
 _SPEC = re.compile(
     r"(?:(?P<channel>[\w./:+-]+)::)?(?P<name>[A-Za-z0-9_.-]+?)\s*(?P<rest>[=<>!~\s(*][^\[]*)?(?:\[(?P<keys>[^]]*)\])?"
@@ -35,12 +35,15 @@ class CondaSpec(NamedTuple):
 
 
 def parse_spec(text: str, where: str) -> CondaSpec:
-    """Return what a match specification says. Raise UsageError, which names `where`."""
+    """Return what a match specification says. Raise ProjectFileError, which names `where`."""
     match = _SPEC.fullmatch(text.partition(" #")[0].strip())
     keys = _keys(match["keys"] or "") if match else None
     if not match or keys is None:
-        raise UsageError(
+        raise ProjectFileError(
             f"{where}: {printable(text)!r} is not a package of conda's",
+            kind="form",
+            where=where,
+            text=text,
             next_step="numpy, numpy=1.26, 'numpy>=1.26' or conda-forge::numpy",
         )
     version, build = _version_and_build((match["rest"] or "").strip())
@@ -54,7 +57,7 @@ def parse_spec(text: str, where: str) -> CondaSpec:
 
 
 def conda_specifier(asked: CondaSpec, where: str) -> str:
-    """Return the versions that are asked for as a specifier; empty for any. Raise UsageError where there is none.
+    """Return the versions that are asked for as a specifier; empty for any. Raise ProjectFileError where there is none.
 
     `1.26` and `=1.26` are 1.26 and what begins so. Of alternatives (`1.10|1.11`) any will do.
     """
@@ -64,17 +67,23 @@ def conda_specifier(asked: CondaSpec, where: str) -> str:
         alternatives = [_all_of(part) for part in asked.version.split("|")]
         specifier = any_of(alternatives)
     except InvalidSpecifier as error:
-        raise UsageError(
+        raise ProjectFileError(
             f"{where}: {asked.name} {printable(asked.version)} is not a version that the package index can have",
+            kind="version",
+            where=where,
+            text=asked.version,
             cause="Its versions are those of PEP 440: 1.26, 2.0rc1, >=1.5,<2.",
             next_step=f"change line {where.rpartition(':')[2]}: {asked.name}, or {asked.name} with such a version",
         ) from error
     if specifier is None:
-        raise UsageError(
+        raise ProjectFileError(
             f"{where}: {asked.name} {printable(asked.version)} has alternatives that no one requirement can say",
+            kind="alternatives",
+            where=where,
+            text=asked.version,
             cause="There is no end to the releases between them, each of which would have to be excluded (PEP 440).",
             next_step=f"keep one in line {where.rpartition(':')[2]}: "
-            + either(f"{asked.name}{alternative}" for alternative in alternatives),
+            + listed((f"{asked.name}{alternative}" for alternative in alternatives), "or"),
         )
     return specifier
 

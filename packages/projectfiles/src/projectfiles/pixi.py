@@ -10,11 +10,9 @@ from typing import Any
 import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat.requirements.conda import sorted_out
-from graphcrate.compat.requirements.translated import Translated, git_line, index_line
-from graphcrate.model.command import setting
-from graphcrate.model.errors import UsageError
-from graphcrate.model.words import listed, printable
+from projectfiles.errors import ProjectFileError
+from projectfiles.values import Line, Needs, Note, git_line, index_line
+from projectfiles.words import listed, printable
 
 KeyPlace = Callable[[str], str]  #: where a key stands in the file: "pixi.toml:7"
 _SYSTEM = "linux-64"  #: the table of a `target` that images have
@@ -44,37 +42,39 @@ class Pixi(_Feature, frozen=True, rename="kebab"):
     project: _Workspace = _Workspace()
 
 
-def translate(pixi: Pixi, name: str, place: KeyPlace, asked: tuple[str, ...] = ()) -> Translated:
-    """Translate the tables of the file `name`, with these features. Raises UsageError for one that is not there."""
+def read(pixi: Pixi, name: str, place: KeyPlace, asked: tuple[str, ...] = ()) -> Needs:
+    """Return what the tables of the file `name` need, with these features.
+
+    Raises ProjectFileError for one that is not there.
+    """
     known = {str(canonicalize_name(key)): feature for key, feature in pixi.feature.items()}
     named = [str(canonicalize_name(feature)) for feature in asked]
     for feature in named:
         if feature not in known:
-            raise UsageError(
+            raise ProjectFileError(
                 f"{name} has no feature {printable(feature)!r}"
                 + (f"; it has {listed(sorted(known))}" if known else ""),
-                next_step=f"{setting(requirements=name.rpartition('/')[2])}    (without it)",
+                kind="extra",
+                where=name,
+                text=feature,
+                next_step="leave it out",
             )
     parts: list[_Feature] = [pixi, *(known[feature] for feature in named)]
     tables: list[_Needs] = [
         table for part in parts for table in (part, part.target.get(_SYSTEM), part.target.get("linux")) if table
     ]
     specs = [
-        (place(key), _conda_line(key, entry))
+        Line(place(key), _conda_line(key, entry), "conda")
         for table in tables
         for key, entry in {**table.host_dependencies, **table.dependencies}.items()
     ]
     channels = [str(channel) for channel in (pixi.workspace.channels or pixi.project.channels)]
-    made = sorted_out(specs, name, channels) if specs else Translated()
+    made = Needs(lines=specs, channels=channels if specs else [])
     made.lines += [line for table in tables for line in _pip_lines(table.pypi_dependencies, place, made)]
     if tools := [key for table in tables for key in table.build_dependencies]:
-        made.notes.append(f"{name}: what builds the project is not taken: {listed(map(printable, tools))}")
+        made.notes.append(Note("build", name, tuple(tools)))
     if others := [key for key in known if key not in named]:
-        file = name.rpartition("/")[2]
-        made.notes.append(
-            f"{name}: features of pixi's are not taken by themselves: {listed(others)}; "
-            f"{setting(requirements=f'{file}[{others[0]}]')} takes one"
-        )
+        made.notes.append(Note("features", name, tuple(others)))
     return made
 
 
@@ -92,17 +92,15 @@ def _conda_line(key: str, entry: str | Mapping[str, Any]) -> str:
     return channel + _conda_line(key, str(entry.get("version", "*"))) + build
 
 
-def _pip_lines(table: _Table, place: KeyPlace, made: Translated) -> Iterator[tuple[str, str]]:
+def _pip_lines(table: _Table, place: KeyPlace, made: Needs) -> Iterator[Line]:
     """Yield lines of pip's, with the index of a package that has one; note the project itself, which is not taken."""
     for key, entry in table.items():
         if isinstance(entry, dict) and str(entry.get("path", "")).rstrip("/") in (".", "./."):
-            made.notes.append(
-                f"{place(key)}: {printable(key)}, the project itself, is not taken: {setting(with_='./')} is"
-            )
+            made.notes.append(Note("itself", place(key), (key,)))
             continue
-        yield place(key), _pip_line(key, entry if isinstance(entry, dict) else {"version": entry})
+        yield Line(place(key), _pip_line(key, entry if isinstance(entry, dict) else {"version": entry}))
         if isinstance(entry, dict) and entry.get("index"):
-            yield place(key), index_line(entry["index"])
+            yield Line(place(key), index_line(entry["index"]))
 
 
 def _pip_line(key: str, entry: Mapping[str, Any]) -> str:

@@ -7,9 +7,9 @@ import re
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from graphcrate.compat.requirements.alternatives import any_of
-from graphcrate.model.errors import UsageError
-from graphcrate.model.words import printable
+from projectfiles.alternatives import any_of
+from projectfiles.errors import ProjectFileError
+from projectfiles.words import printable
 
 _BETWEEN = re.compile(r"\s*,\s*|(?<=[\w*.])\s+(?=[\^~=<>!\d*])")  #: two clauses
 _CLAUSE = re.compile(r"(\^|~=?|[=!<>]=?)?\s*v?(\d[\w.+!-]*(?:\.\*)?|\*)")
@@ -18,21 +18,27 @@ _CLAUSE = re.compile(r"(\^|~=?|[=!<>]=?)?\s*v?(\d[\w.+!-]*(?:\.\*)?|\*)")
 def poetry_specifier(version: str, name: str, where: str) -> str:
     """Return the specifier of a version that Poetry's table has of `name`; empty for any.
 
-    Raise UsageError, which names `where`, for what is no version, and for alternatives that PEP 440 has no word for.
+    Raise ProjectFileError for what is no version, and for alternatives that PEP 440 has no word for.
     """
     try:
         alternatives = [_all_of(alternative.strip()) for alternative in re.split(r"\|\|?", version)]
         possible = [each for each in alternatives if not SpecifierSet(each).is_unsatisfiable()]
         specifier = any_of(possible) if possible else None
     except InvalidSpecifier as error:
-        raise UsageError(
+        raise ProjectFileError(
             f"{where}: {name} {printable(repr(version))} is not a version of Poetry's",
+            kind="version",
+            where=where,
+            text=version,
             cause="Its versions are like ^1.2, ~1.2, 1.*, >=1.2,<2 and ^1.2 || ^2.1.",
             next_step=f"correct it in {where.partition(':')[0]}",
         ) from error
     if specifier is None:
-        raise UsageError(
+        raise ProjectFileError(
             f"{where}: {name} {printable(repr(version))} is not a requirement that the package index knows",
+            kind="alternatives",
+            where=where,
+            text=version,
             cause="No release fits it, or there is no end to the releases between its alternatives (PEP 440).",
             next_step=f"keep one of its alternatives in {where.partition(':')[0]}",
         )

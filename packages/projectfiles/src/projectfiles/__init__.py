@@ -1,0 +1,9 @@
+"""Files that say what a Python project needs, read without running anything.
+
+`files` reads any of them by its name, and those that it refers to; it is what `python -m projectfiles` calls. Below it:
+
+- `projects` has pyproject.toml and locks, `pylocks` what machines get of a pylock.toml, `pixi` pixi's tables.
+- `conda` has environment.yml, `conda_spec` its match specifications; `requirements_txt` pip's lines.
+- `poetry_versions` and `alternatives` make PEP 440 of versions that pip does not know (`^1.2 || ^2.1`).
+- `values`, `environments` (machines) and `errors` are what all of them speak of.
+"""

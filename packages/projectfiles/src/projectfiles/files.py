@@ -1,0 +1,166 @@
+"""A file of any format by its name: `needs` of its text; `read` with the files that it refers to."""
+
+import codecs
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from packaging.pylock import is_valid_pylock_path
+
+from projectfiles import conda, projects, requirements_txt
+from projectfiles.errors import ProjectFileError
+from projectfiles.requirements_txt import CONSTRAINTS, LISTS
+from projectfiles.values import Environment, Line, Needs
+from projectfiles.words import printable
+
+LARGEST_FILE = 1 << 20  #: bytes of a file that says what a project needs
+LARGEST_LOCK = 16 << 20  #: of a lock, which has hashes and addresses of all files for all systems
+#: names of files in a project's folder that are read, the first before the others
+NAMES = (
+    *("uv.lock", "pylock.toml", "poetry.lock", "pdm.lock", "pyproject.toml", "pixi.toml"),
+    *("environment.yml", "environment.yaml", "requirements.txt"),
+)
+#: files that pip reads in other codings than UTF-8 (PowerShell's `pip freeze > requirements.txt` writes UTF-16)
+_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_EXTRAS = re.compile(r"(.*)\[([\w\s.,-]+)\]", re.DOTALL)
+_WITH_EXTRAS = ("pyproject.toml", "pixi.toml", "uv.lock", "poetry.lock", "pdm.lock")
+
+
+class FileNeeds(NamedTuple):
+    """A file and its needs. `constrains`: it bounds versions, and asks for none."""
+
+    file: str
+    needs: Needs
+    constrains: bool = False
+
+
+def with_extras(path: Path) -> tuple[Path, tuple[str, ...]]:
+    """Split a path from the extras after it: `pyproject.toml[train]`, for which there is no such file."""
+    match = _EXTRAS.fullmatch(str(path))
+    if not match or not (match[1].endswith(_WITH_EXTRAS) or is_valid_pylock_path(Path(match[1]))):
+        return path, ()
+    return Path(match[1]), tuple(name.strip() for name in match[2].split(","))
+
+
+def decoded(data: bytes) -> str:
+    """Return a file's text, in UTF-8 or as its byte order mark says. Raises ValueError."""
+    mark = next((mark for mark in _MARKS if data.startswith(mark)), b"")
+    return data[len(mark) :].decode(_MARKS.get(mark, "utf-8"))
+
+
+def largest(path: Path) -> int:
+    """Return how many bytes a file of this name may have."""
+    return LARGEST_LOCK if path.suffix == ".lock" or path.name.startswith("pylock.") else LARGEST_FILE
+
+
+def needs(
+    path: Path,
+    text: str,
+    extras: tuple[str, ...],
+    text_of: Callable[[Path], str],
+    environments: Sequence[Environment],
+) -> Needs:
+    """Return what a text says by its file's name; a list of conda's is known by its first lines.
+
+    `extras`: with these extras, groups or features. `text_of`: reads the pyproject.toml beside a lock. `environments`:
+    the machines that it is read for. Raises ProjectFileError, of a format that is not read too.
+    """
+    name = path.name
+    if name.endswith((".yml", ".yaml")):
+        return conda.environment(text, str(path))
+    if name == "pyproject.toml":
+        return projects.pyproject(text, str(path), extras, environments)
+    if name == "pixi.toml":
+        return projects.pixi_toml(text, str(path), extras)
+    if name == "uv.lock":
+        return projects.uv_lock(text, str(path), extras)
+    if is_valid_pylock_path(Path(name)):
+        return projects.pylock(text, str(path), extras, environments)
+    if name in ("poetry.lock", "pdm.lock"):
+        beside = path.with_name("pyproject.toml")
+        if not beside.is_file():
+            raise ProjectFileError(
+                f"{path} says which versions, and the pyproject.toml beside it of which packages: it is not there",
+                kind="beside",
+                where=str(path),
+                next_step=f"ls {shlex.quote(str(path.parent))}",
+            )
+        project = projects.pyproject(text_of(beside), str(beside), extras, environments)
+        if name == "pdm.lock":
+            return projects.pdm_lock(text, str(path), project)
+        return projects.poetry_lock(text, str(path), project, extras)
+    if name.endswith((".toml", ".lock", ".py", ".cfg", ".ipynb", ".json")) or name == "Pipfile":
+        raise ProjectFileError(
+            f"{path} is not a file of requirements",
+            kind="format",
+            where=str(path),
+            cause="These are read: requirements.txt, environment.yml, pyproject.toml, pixi.toml, "
+            "uv.lock, pylock.toml, poetry.lock, pdm.lock.",
+            next_step="pip freeze > requirements.txt",
+        )
+    if conda.is_list(text):
+        return conda.listed_packages(text, str(path))
+    return Needs(lines=[Line(f"{path}:{number}", line) for number, line in requirements_txt.logical_lines(text)])
+
+
+def read(path: Path, environments: Sequence[Environment]) -> list[FileNeeds]:
+    """Read a file (`pyproject.toml[train]` with an extra) and those that its -r and -c name, each once.
+
+    Raises ProjectFileError; for one out of the first one's folder too, as a stranger's file could name any of yours.
+    """
+    home = path.absolute().parent.resolve()
+    made, done, waiting = list[FileNeeds](), set[tuple[Path, bool]](), [(path, False)]
+    while waiting:
+        file, constrains = waiting.pop(0)
+        file, extras = with_extras(file)
+        _check(file, home)
+        if (file.resolve(), constrains) in done:
+            continue
+        done.add((file.resolve(), constrains))
+
+        def beside(other: Path) -> str:
+            _check(other, home)
+            return _text(other)
+
+        entry = FileNeeds(str(file), needs(file, _text(file), extras, beside, environments), constrains)
+        made.append(entry)
+        waiting += [(file.parent / name, constrains or bounds) for name, bounds in references(entry.needs.lines)]
+    return made
+
+
+def references(lines: Iterable[Line]) -> Iterator[tuple[str, bool]]:
+    """Yield the files that lines refer to, and whether they constrain."""
+    for line in lines:
+        if line.of == "pip" and line.text.startswith("-"):
+            for option in requirements_txt.options(line.text, line.where):
+                if option.name in (*LISTS, *CONSTRAINTS) and option.value:
+                    yield option.value, option.name in CONSTRAINTS
+
+
+def _check(path: Path, home: Path) -> None:
+    try:
+        is_inside = path.resolve().is_relative_to(home)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unreadable(path, error) from error
+    if not is_inside:
+        what = f"{printable(str(path))} is not in the folder {printable(str(home))}"
+        raise ProjectFileError(what, kind="file", where=str(path), next_step="put it into that folder")
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(largest(path) + 1)
+        if len(data) > largest(path):
+            what = f"{printable(str(path))} has more than {largest(path) >> 20} MB"
+            raise ProjectFileError(what, kind="file", where=str(path))
+        return decoded(data)
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError, as what is no UTF-8 is
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> ProjectFileError:
+    what = f"{printable(str(path))} cannot be read: {error}"
+    return ProjectFileError(what, kind="file", where=str(path), next_step="give the path of a text file, in UTF-8")
