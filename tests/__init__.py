@@ -1,9 +1,29 @@
 """Tests of graphcrate. `ROOT` is the project's folder."""
 
 import ast
+import functools
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@functools.cache
+def tree_of_file(path):
+    """The syntax tree of a file, parsed once for all house rules. Tests leave it as it is."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def definitions_in(path):
+    """The module, classes and functions of a file, without a walk through their expressions."""
+    left, found = [tree_of_file(path)], []
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(node)
+        inner = ast.stmt | ast.excepthandler | ast.match_case
+        left += [child for child in ast.iter_child_nodes(node) if isinstance(child, inner)]
+    return found
 
 
 def sources(root=ROOT):

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from graphcrate.attest import keys
 from graphcrate.compat.facts import facts
 
 PROCESSES = {
@@ -74,6 +75,14 @@ def is_number(host):
 
 guard = Guard()
 sys.addaudithook(guard)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def passwords_stretched_once():
+    """Take scrypt's quarter of a second once for a password and a salt, not each time that a test opens the key."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "_stretch", functools.cache(keys._stretch))
+        yield
 
 
 @pytest.fixture

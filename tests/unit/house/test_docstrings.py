@@ -4,7 +4,7 @@ import ast
 import functools
 import re
 
-from tests import ROOT
+from tests import ROOT, definitions_in
 from tests.unit.house.test_imports import EVERY, tree_of
 
 #: names of others: formats, environment variables, registries, programs, Python itself
@@ -92,8 +92,7 @@ def test_backquoted_names_in_docstrings_exist():
     stale = [
         f"{module}: `{name}`"
         for module in EVERY
-        for node in ast.walk(tree_of(module))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        for node in definitions_in(EVERY[module])
         for name in re.findall(rf"`({NAME}(?:\.{NAME})*)`", ast.get_docstring(node) or "")
         if name not in OF_OTHERS and not re.search(r"\.(py|toml|json|md|txt|html|svg|log)$", name)
         if not is_there(module, name)
@@ -125,16 +124,16 @@ PRIVATE_WORDS = {
 OF_A_KEY = "graphcrate.inputs.wheels.pip_program"
 
 
+@functools.cache
 def docstrings():
-    """Yield each module's name and docstrings, of graphcrate, its packages and what stands beside it."""
-    trees = {module: tree_of(module) for module in EVERY}
-    for folder in BESIDE:
-        trees |= {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in (ROOT / folder).rglob("*.py")}
-    for module, tree in trees.items():
-        for node in ast.walk(tree):
-            documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-            if documented and (docstring := ast.get_docstring(node)):
-                yield module, docstring
+    """Return each module's name and docstrings, of graphcrate, its packages and what stands beside it."""
+    beside = {str(path.relative_to(ROOT)): path for folder in BESIDE for path in (ROOT / folder).rglob("*.py")}
+    return [
+        (module, docstring)
+        for module, path in (EVERY | beside).items()
+        for node in definitions_in(path)
+        if (docstring := ast.get_docstring(node))
+    ]
 
 
 def test_docstrings_begin_with_no_noun_clause():

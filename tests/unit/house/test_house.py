@@ -1,7 +1,6 @@
 """House rules that no linter knows: sizes, names that may not stand in the tree, pins and documents that fit."""
 
 import ast
-import functools
 import os
 import pickle
 import re
@@ -9,7 +8,8 @@ import tomllib
 from pathlib import Path
 
 from graphcrate.model import errors
-from tests import ROOT
+from tests import ROOT, definitions_in
+from tests import tree_of_file as tree
 
 #: made by programs or by a person's work here; not part of the project (in a worktree .git is a file)
 NOT_OURS = {
@@ -28,11 +28,6 @@ TEXTS = {path: path.read_text(encoding="utf-8") for path in files() if path.is_f
 PYTHON = [path for path in TEXTS if path.suffix == ".py"]
 
 
-@functools.cache
-def tree(path):
-    return ast.parse(TEXTS[path])
-
-
 def label(path):
     return str(path.relative_to(ROOT))
 
@@ -41,7 +36,7 @@ def test_functions_have_less_than_60_lines():
     assert [
         f"{label(path)}: {node.name}"
         for path in PYTHON
-        for node in ast.walk(tree(path))
+        for node in definitions_in(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 60
     ] == []
 

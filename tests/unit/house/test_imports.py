@@ -1,10 +1,9 @@
 """The rooms and floors of docs/architecture.md: a room imports from rooms below it, never from above or beside it."""
 
 import ast
-import functools
 import graphlib
 
-from tests import ROOT, imports
+from tests import ROOT, imports, tree_of_file
 
 PACKAGE = ROOT / "graphcrate"
 
@@ -102,9 +101,8 @@ def room(module):
     return module.split(".")[1] if "." in module.removesuffix(".__main__") else ""
 
 
-@functools.cache
 def tree_of(module):
-    return ast.parse(EVERY[module].read_text(encoding="utf-8"))
+    return tree_of_file(EVERY[module])
 
 
 def known(module):
@@ -260,7 +258,7 @@ def test_unit_tests_are_in_the_folder_of_a_room_that_they_import():
         f"{path.parent.name}/{path.name}"
         for path in unit.glob("*/test_*.py")
         if path.parent.name in ROOMS
-        if path.parent.name not in {room(module) for module in imports(ast.parse(path.read_text(encoding="utf-8")))}
+        if path.parent.name not in {room(module) for module in imports(tree_of_file(path))}
     }
     assert strays - BY_COMMANDS == set()
 
