@@ -317,6 +317,13 @@ def slurm(shared, own, worker_id):
 
 
 @pytest.fixture
+def dist_alone(shared):
+    """Let one test at a time type pages in the project: what their commands make in dist has one name for all."""
+    with shared.turn("dist", alone=True):
+        yield
+
+
+@pytest.fixture
 def scratch(ground):
     """An empty folder on the same disk as the caches, open to other users; removed after the test."""
     folder = ground / f"scratch-{secrets.token_hex(4)}"  # podman can make an image's name of it

@@ -29,7 +29,7 @@ def made(user, make, *changes):
     return user.typed(make, *changes, HERE).stderr
 
 
-def test_ranks_on_two_nodes_meet_by_pmix_of_debians_openmpi(user):
+def test_ranks_on_two_nodes_meet_by_pmix_of_debians_openmpi(user, dist_alone):
     ((make, start, alone),) = blocks(PAGE, "MPI")
     said = made(user, make)
     assert "note      mpi4py loads an MPI and brings none: Debian's openmpi-bin comes with it" in said
@@ -42,7 +42,7 @@ def test_ranks_on_two_nodes_meet_by_pmix_of_debians_openmpi(user):
     assert sorted(user.type(alone, root).splitlines()) == ["0 of 2", "1 of 2"]
 
 
-def test_ranks_on_two_nodes_meet_by_pmi2_of_the_wheel_of_mpich(user):
+def test_ranks_on_two_nodes_meet_by_pmi2_of_the_wheel_of_mpich(user, dist_alone):
     ((make, start, alone),) = blocks(PAGE, "MPI")
     assert "note      MPICH " in made(user, make, ("WITH=mpi4py", "WITH='mpi4py mpich'"))
     assert sorted(user.type(start, ("--mpi=pmix", "--mpi=pmi2")).splitlines()) == ["0 of 2", "1 of 2"]

@@ -24,7 +24,7 @@ README, CUSTOMIZE = ROOT / "README.md", ROOT / "docs" / "customize.md"
 
 
 @pytest.fixture
-def user(workplace, built_image):
+def user(workplace, built_image, dist_alone):
     """Types in the project's folder, where a person's program is."""
 
     def types(environment=(), removed=()):
@@ -36,7 +36,7 @@ def user(workplace, built_image):
 
 
 @pytest.fixture
-def planner(workplace, built_image, scratch):
+def planner(workplace, built_image, scratch, dist_alone):
     """Types in the project's folder, where `make image` ends after its plan."""
     plan = scratch / "plan"
     plan.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -E -s -m graphcrate.cli.main "$@" --plan\n')
@@ -71,7 +71,7 @@ def test_quick_start_commands_build_an_image_and_a_sif(user, scratch):
 
 
 @pytest.mark.engine("slurm", "apptainer build")
-def test_quick_start_runs_what_the_build_trained(workplace, pyg_image, slurm, apptainer, scratch):
+def test_quick_start_runs_what_the_build_trained(workplace, pyg_image, slurm, apptainer, scratch, dist_alone):
     _, (copy, sif, run, convert, srun) = blocks(README, "Quick start")
     site = make_site(scratch / "site", program("srun"), program("apptainer"))
     environment = {**apptainer, **slurm.environment, "PATH": site.path}

@@ -21,7 +21,7 @@ RUNTIMES, TEST = ROOT / "docs" / "runtimes.md", ROOT / "docs" / "test.md"
 
 
 @pytest.fixture
-def typist(workplace, built_image):
+def typist(workplace, built_image, dist_alone):
     """Types in the project's folder, with programs that users would have there and no file that a test has made."""
 
     def types(environment=()):

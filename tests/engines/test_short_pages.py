@@ -29,7 +29,7 @@ MAKE_FILE = ("make ", f"python='{sys.executable}' make -e -o .venv/ready-run ")
 
 
 @pytest.fixture
-def person(workplace, built_image, scratch):
+def person(workplace, built_image, scratch, dist_alone):
     """Types in a new clone: the small image is pyg there, for any CUDA version."""
 
     def types(environment=()):

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.engine("slurm")]
 PAGE = ROOT / "docs" / "slurm.md"
 
 
-def test_page_commands_are_done_on_nodes_and_leave_image_and_sif_here(workplace, built_image, slurm):
+def test_page_commands_are_done_on_nodes_and_leave_image_and_sif_here(workplace, built_image, slurm, dist_alone):
     ((image, sif),) = blocks(PAGE, "Building on a cluster's nodes")
     changes = [("PARTITION=cpu", "PARTITION=a100")]
     changes += [(f"make {goal} CUDA=11.8", f"{MAKE} {goal} {settings(small_stack())}") for goal in ("image", "sif")]
@@ -48,7 +48,7 @@ def test_error_on_a_node_ends_the_command_as_it_would_here(workplace, slurm):
     assert local.err in ended.err
 
 
-def test_ctrl_c_cancels_the_job(workplace, slurm):
+def test_ctrl_c_cancels_the_job(workplace, slurm, dist_alone):
     process = workplace.having(**slurm.environment).start(
         "image", *small_stack(), "--on", "slurm", "--partition", "closed"
     )
