@@ -162,7 +162,7 @@ def reports(folder):
 
 
 NO_TOOLS = {"tools": False, "image": {"NVIDIA_VISIBLE_DEVICES": "all"}}
-KINDS = {"hook": {}, "no hook": {"hook": False}, "no tools": NO_TOOLS, "scope job": {"scope": "job"}}
+KINDS = {"hook": {}, "no hook, scope job": {"hook": False, "scope": "job"}, "no tools": NO_TOOLS}
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
