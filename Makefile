@@ -116,6 +116,8 @@ serve: .venv/ready-serve ## open the page that plans and builds images for a sit
 
 # A file's tests stay on one worker and share its fixtures; files begin in their order, those with images first.
 pytest = $(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# They wait for daemons, jobs and limits of time for half of their time. All that is slow is there.
+pytest_engines = $(pytest) -n 3 tests/engines
 
 ifneq ($(filter test,$(MAKECMDGOALS)),)
 $(info make test: lint, unit tests, one real image, and the engines that are here. Next: make test-engines installs Docker, Podman,)
@@ -129,10 +131,10 @@ test-unit: .venv/ready-dev ## the unit tests alone, which start no program: abou
 
 test-engines: .venv/ready-dev ## real Docker, Podman, Apptainer, registry and Slurm, installed as root: 25 minutes
 	@$(python) -m tests.engines.install
-	@ENGINES=prepared $(pytest) --durations=40 --durations-min=10 -m '(slow or installed) and not weekly and not faults'
+	@ENGINES=prepared $(pytest_engines) --durations=50 --durations-min=10 -m '(slow or installed) and not weekly and not faults'
 
 test-all: test test-engines ## all of it, and what takes hours: whole stacks compiled, tutorials over several nodes
-	@ENGINES=prepared $(pytest) -m weekly
+	@ENGINES=prepared $(pytest) tests/engines -m weekly
 
 test-upstream: .venv/ready-run ## the tests of PyG and its extensions, by their repositories, inside an image; goes on where it stopped: make test-upstream CUDA=11.8 SUITE=scatter
 	@$(python) -m tools.upstream_suites $(request) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(call option,suite,$(SUITE)) $(call option,upstream,$(UPSTREAM)) $(if $(AGAIN),--again)

@@ -23,6 +23,7 @@ settings.register_profile("house", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("house")
 
 ROOT = Path(__file__).resolve().parent.parent
+ENGINES = ROOT / "tests" / "engines"  #: `make test-engines` and `make test-all` look here alone
 IN_CI = os.environ.get("CI") == "true"
 PREPARED = bool(os.environ.get("ENGINES"))  #: `make test-engines` says that it has installed the engines
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
@@ -55,6 +56,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if installed & needed(item):
             item.add_marker(pytest.mark.installed)
+        marks = {mark.name for mark in item.iter_markers()}
+        if marks & {"slow", "installed", "weekly"} and "faults" not in marks and ENGINES not in item.path.parents:
+            raise pytest.UsageError(f"{item.nodeid} is {sorted(marks)}: no stage runs that outside tests/engines")
 
 
 def needed(item):
