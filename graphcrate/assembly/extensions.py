@@ -24,6 +24,7 @@ from graphcrate.inputs.bases import Base, BaseDriftError
 from graphcrate.inputs.shared.entry import CacheEntry
 from graphcrate.inputs.shared.places import CachePlace
 from graphcrate.inputs.shared.site_cache import SiteCache, Taken
+from graphcrate.inputs.shared.turns import Turns, Wheels
 from graphcrate.inputs.wheels.sdist import compiled_sources, read_sdist
 from graphcrate.model.command import command
 from graphcrate.model.errors import BuildError, GraphcrateError, LockedError, ResolutionError
@@ -170,6 +171,7 @@ class Compiling:
     beside: Beside = same_with  #: what to type for more packages
     shared: SiteCache | None = None  #: asked before anything is compiled
     taken: Taken = field(default_factory=Taken)
+    others: set[Path] = field(default_factory=set)  #: wheels that other builders compile now, by their folders here
     layered: Collection[str] = ()  #: sha256s of sdists whose layers are there: no wheel of them is needed
 
     @functools.cached_property
@@ -188,22 +190,43 @@ class Compiling:
         sources = {package.file.sha256 for step in self.steps for package in step.packages}
         return sources - {*built(self.lock, self.ctx), *self.layered}
 
-    def take(self) -> None:
-        """Bring what a shared cache has into this one. Whether it has anything decides what else is made."""
-        if self.shared is None:
-            return
-        for step in self.steps:
-            shelves = wheelhouse.shelves(step, self.ctx.cache)
-            absent = {
-                shelves[package.file.sha256].wheel: package
-                for package in step.packages
-                if package.file.sha256 in self.absent
-            }
-            self.taken.compared |= self.shared.take(absent).compared
+    @contextlib.contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Bring what a shared cache has into this one, and let no other builder compile meanwhile what is to be here.
+
+        Whether the cache has anything decides what else is made.
+        """
+        with self.turns.beating():
+            if self.shared is not None:
+                for step in self.steps:
+                    self.taken.compared |= self.shared.take(self._absent(step)).compared
+                    self.others.update(self.turns.claim(self._uncompared(step)))
+            yield
+
+    @functools.cached_property
+    def turns(self) -> Turns:
+        """The turns of those who compile for the shared cache."""
+        return Turns.at(self.shared, self._look)
+
+    def _look(self, sources: Wheels) -> None:
+        assert self.shared is not None
+        self.taken.compared |= self.shared.take(sources, again=True).compared
+
+    def _absent(self, step: CompileStep) -> dict[Path, LockedPackage]:
+        """Map the folders of a step's wheels that are to be compiled to their sources."""
+        shelves, absent = wheelhouse.shelves(step, self.ctx.cache), self.absent
+        return {
+            shelves[package.file.sha256].wheel: package for package in step.packages if package.file.sha256 in absent
+        }
+
+    def _uncompared(self, step: CompileStep) -> dict[Path, LockedPackage]:
+        """Return those of which the shared cache's own is not compared with what is compiled here."""
+        compared = self.taken.compared
+        return {shelf: package for shelf, package in self._absent(step).items() if shelf.name not in compared}
 
     def prepare(self) -> None:
         """Make the base with a compiler, where something is to be compiled. What fails here fails again later."""
-        if self.is_due:
+        if self.is_due and any(shelf not in self.others for step in self.steps for shelf in self._absent(step)):
             with contextlib.suppress(GraphcrateError):
                 self._build_base(self.steps[0])
                 self._libraries(self.steps)
@@ -218,17 +241,29 @@ class Compiling:
 
         made: dict[str, Path] = {}
         for step in self.steps:
-            there = wheelhouse.cached(step, self.ctx.cache)
-            if len(there) < len(step.packages):
-                job = self.job(step, base, folder, unpacked)
+            while len(there := wheelhouse.cached(step, self.ctx.cache)) < len(step.packages):
+                if not (due := self._due(step)):
+                    continue
+                job = self.job(msgspec.structs.replace(step, packages=due), base, folder, unpacked)
                 try:
-                    there = provide(job)
+                    compiled = provide(job)
                 except wheelhouse.CompileError as error:
                     raise explained(error.failure, job, self.beside, self.ctx) from error
                 if self.shared is not None:
-                    self.shared.compare(self.taken, there.values())
+                    self.shared.compare(self.taken, compiled.values())
+                    self.turns.give(compiled.values())
             made |= there
         return made
+
+    def _due(self, step: CompileStep) -> tuple[LockedPackage, ...]:
+        """Return the packages of a step to compile now; waits for other builders at the shared cache."""
+        there, others = wheelhouse.cached(step, self.ctx.cache), self._uncompared(step)
+        absent = {package.file.sha256: package for package in step.packages if package.file.sha256 not in there}
+        if alone := absent.keys() - {package.file.sha256 for package in others.values()}:
+            return tuple(absent[sha256] for sha256 in absent if sha256 in alone)
+        works = [_work(package, step.compilation, self.ctx) for package in absent.values()]
+        due = self.turns.due(others, sum(work.seconds for work in works if work is not None))
+        return tuple(others[shelf] for shelf in due)
 
     def job(
         self, step: CompileStep, base: Base, folder: Path, unpacked: Callable[[], Sequence[Path]] = tuple

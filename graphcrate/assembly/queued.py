@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.assembly import matrix, pipeline
-from graphcrate.assembly.leases import Leases
 from graphcrate.assembly.matrix import Build, MatrixRequest, MatrixRow, Result
 from graphcrate.compat.plan import planning
 from graphcrate.engines import on_node, slurm
@@ -20,6 +19,7 @@ from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
 from graphcrate.inputs import extensions as wheelhouse
+from graphcrate.inputs.shared.leases import Lease, LeaseFolder, Leases
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.lock import encode
@@ -38,7 +38,15 @@ class Queue:
 
     def leases(self, owner: str) -> Leases:
         """Return the leases of a taker."""
-        return Leases(self.folder / "leases", owner)
+        return Leases(self._leases, owner)
+
+    def free(self, is_over: Callable[[Lease], bool]) -> None:
+        """Free the leases of others of which one knows that they are over."""
+        self.leases("").free(self._leases.names(), is_over)
+
+    @property
+    def _leases(self) -> LeaseFolder:
+        return LeaseFolder(self.folder / "leases")
 
     def end(self, row: MatrixRow) -> Result | None:
         """Return the outcome of a row; None while it has no readable one."""
@@ -55,7 +63,7 @@ class Queue:
         """Forget outcomes of earlier runs: what was proved has its proof, all else is tried once more."""
         for row in rows:
             self._file(row).unlink(missing_ok=True)
-        self.leases("").free(lambda lease: lease.state == "done")
+        self.free(lambda lease: lease.state == "done")
 
     def _file(self, row: MatrixRow) -> Path:
         return self.folder / "ends" / f"{name_of(row)}.json"
@@ -161,7 +169,7 @@ def _freeing(queue: Queue, ctx: Context) -> Callable[[Sequence[JobCell]], None]:
         if not ended:
             return
         over.update(ended)
-        queue.leases("").free(lambda lease: lease.state == "held" and lease.owner in ended)
+        queue.free(lambda lease: lease.state == "held" and lease.owner in ended)
         for cell in ended.values():
             if cell.state is State.LOST:
                 ctx.progress.warn(f"matrix: {cell.why}; others go on with its row")

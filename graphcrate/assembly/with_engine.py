@@ -98,8 +98,7 @@ def _build_from_wheels(
 
     lock, sources, ctx = compiling.lock, compiling.sources, compiling.ctx
     ctx.progress.note(summary.step(1, "download files, make the base"))
-    compiling.take()
-    with ThreadPoolExecutor(1) as side:
+    with compiling.in_turn(), ThreadPoolExecutor(1) as side:
         # Bases are made by Debian's tools while wheels arrive, that with a compiler from the image's own. Layers need
         # the latter alone.
         base = side.submit(bases.prepare_base, ctx, plan.base.base)

@@ -4,6 +4,9 @@ import json
 import os
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +14,12 @@ import pytest
 from tests.conftest import ROOT
 from tests.engines.conftest import as_user, remove_later
 from tests.engines.typist import MAKE, Typist, blocks, settings
-from tests.engines.workplace import second_place, small_stack
+from tests.engines.workplace import copy_downloads, second_place, small_stack, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("user namespaces")]
 
 PAGE = ROOT / "docs" / "cache.md"
+MAIN = (sys.executable, "-E", "-s", "-m", "graphcrate.cli.main")
 HERE = ("make image CUDA=11.8", f"{MAKE} image {settings(small_stack())} WITH=annoy")
 
 
@@ -31,6 +35,16 @@ def users(workplace, built_image, own):
     yield made
     for user in made:
         remove_later(user.folder.parent)
+
+
+@pytest.fixture(scope="module")
+def site(users, registry):
+    """A first user who has filled a registry with the small stack's image, base and layers."""
+    first, _ = users
+    if not (first.folder / "cosign.key").exists():
+        first.type("./build.py keys")
+    given = first.typed(f"{HERE[1].removesuffix(' WITH=annoy')} CACHE={registry}/cache CACHE_KEY=cosign.key")
+    return first, given
 
 
 def test_what_a_first_user_compiles_a_second_one_gets_by_its_signature(users):
@@ -59,13 +73,10 @@ def test_what_a_first_user_compiles_a_second_one_gets_by_its_signature(users):
 
 @pytest.mark.engine("docker-registry", "root", "setpriv", "useradd", "make")
 def test_a_plain_user_of_another_machine_has_the_image_of_a_registry_with_its_tests(
-    users, workplace, registry, plain_user, scratch
+    site, workplace, registry, plain_user, scratch
 ):
     """Of another home, umask and Python; their cache has no layer, and the locked files alone (which are not read)."""
-    first, _ = users
-    if not (first.folder / "cosign.key").exists():
-        first.type("./build.py keys")
-    given = first.typed(f"{HERE[1].removesuffix(' WITH=annoy')} CACHE={registry}/cache CACHE_KEY=cosign.key")
+    first, given = site
     assert f"to the shared cache {registry}/cache: torch:" in given.stderr
     place = second_place(workplace, scratch / "second")
     (place.folder / "cosign.pub").write_bytes((first.folder / "cosign.pub").read_bytes())
@@ -94,3 +105,86 @@ def layers(user):
     """
     report = min(user.folder.glob("dist/torch/*annoy/report.json"))
     return [(layer["title"], layer["digest"]) for layer in json.loads(report.read_text())["layers"]]
+
+
+#: a package that a compiler makes, in seconds
+SOURCES = {
+    "pyproject.toml": '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+    '[project]\nname = "{name}"\nversion = "1.0"\n',
+    "setup.py": "from setuptools import Extension, setup\nsetup(ext_modules=[Extension('{name}', ['{name}.c'])])\n",
+    "{name}.c": "#include <Python.h>\n"
+    'static struct PyModuleDef module = {{PyModuleDef_HEAD_INIT, "{name}", 0, -1, 0}};\n'
+    "PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&module); }}\n",
+}
+
+
+class Builders:
+    """Builders of one recipe and lock at one shared cache, each with an empty cache but for downloads."""
+
+    def __init__(self, user, folder, name, place):
+        self.user, self.folder, self.name, self.begun = user, folder, name, []
+        (project := user.folder / name).mkdir()
+        for file, text in SOURCES.items():
+            (project / file.format(name=name)).write_text(text.format(name=name))
+        cuda, *self.options = small_stack()[2:]
+        (user.folder / f"{name}.toml").write_text(f'extends = "torch"\ncuda = "{cuda}"\npip = ["./{name}"]\n')
+        user.type(f"./build.py lock ./{name}.toml {shlex.join(self.options)}")
+        self.options += ["--no-smoke", "--cache", place, "--cache-key", "cosign.key", "--cache-trust", "cosign.pub"]
+
+    def start(self):
+        """Start one more; the lines that it says go to a file."""
+        home = self.folder / str(len(self.begun))
+        copy_downloads(Path(self.user.environment["GRAPHCRATE_CACHE"]), home / "cache")
+        environment = {**self.user.environment, "GRAPHCRATE_CACHE": str(home / "cache"), "HOME": str(home)}
+        with (home / "said").open("w") as said:
+            process = subprocess.Popen(
+                [*MAIN, "image", f"./{self.name}.toml", "--output", home / "dist", *self.options],
+                cwd=self.user.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                encoding="utf-8",
+                start_new_session=True,
+            )
+        self.begun.append(process)
+        return process
+
+    def said(self, process):
+        return (self.folder / str(self.begun.index(process)) / "said").read_text()
+
+    @property
+    def compiling(self):
+        """Those that have begun to compile."""
+        return [process for process in self.begun if f"compiling {self.name}" in self.said(process)]
+
+    def digests(self, processes):
+        """Wait for the end of these; the digests of their images."""
+        printed = [process.communicate(timeout=900)[0] for process in processes]
+        assert {process.returncode for process in processes} == {0}, [self.said(process) for process in processes]
+        return {text.partition("@")[2] for text in printed}
+
+
+@pytest.mark.engine("docker-registry")
+def test_eight_builders_at_once_at_a_registry_compile_once(site, registry, scratch):
+    builders = Builders(site[0], scratch, "eight", f"{registry}/cache")
+    for _ in range(8):
+        builders.start()
+    assert len(builders.digests(builders.begun)) == 1
+    assert len(builders.compiling) == 1
+    waiting = [process for process in builders.begun if "waiting for eight of graphcrate " in builders.said(process)]
+    assert len(waiting) <= 7
+
+
+@pytest.mark.engine("docker-registry")
+def test_builder_that_is_killed_while_it_compiles_is_replaced_by_one_other(site, registry, scratch):
+    """By a folder; base and layers come from the registry."""
+    builders = Builders(site[0], scratch, "killed", scratch / "shared")
+    builders.options += ["--cache", f"{registry}/cache"]
+    first = builders.start()
+    until(lambda: builders.compiling, seconds=600, process=first)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    others = [builders.start() for _ in range(3)]
+    assert len(builders.digests(others)) == 1
+    assert len(builders.compiling) == 2

@@ -238,7 +238,7 @@ def second_place(workplace, folder, *, base=False, **changes):
     """Another copy of the project with the same lock, and a cache that holds the downloads, on demand the base too."""
     copy, cache = copy_project(folder / "copy"), folder / "cache"
     shutil.copytree(workplace.folder / "images", copy / "images", dirs_exist_ok=True)
-    shutil.copytree(workplace.cache / "files", cache / "files", copy_function=_link, symlinks=True)
+    copy_downloads(workplace.cache, cache)
     if base:
         shutil.copytree(workplace.cache / "bases", cache / "bases", copy_function=_link, symlinks=True)
         for record in (cache / "bases").glob("debian/*/layer.json"):
@@ -246,6 +246,11 @@ def second_place(workplace, folder, *, base=False, **changes):
             (cache / blob).parent.mkdir(parents=True, exist_ok=True)
             os.link(workplace.cache / blob, cache / blob)
     return Workplace(copy, cache, **changes)
+
+
+def copy_downloads(cache, other):
+    """Give another cache the files that one has downloaded."""
+    shutil.copytree(cache / "files", other / "files", copy_function=_link, symlinks=True)
 
 
 def _link(source, target, **_):

@@ -23,9 +23,12 @@ _RENAME_EXCHANGE, _AT_FDCWD = 2, -100  #: include/uapi/linux/fs.h and fcntl.h
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EXDEV, errno.EOPNOTSUPP, errno.EPERM, errno.ENOENT)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all; its folder is made. Raises DiskFullError and HostError."""
-    with writing(path, mode=None) as part:
+def write_file(path: Path, content: bytes, mode: int | None = None) -> None:
+    """Write a file, whole or not at all; its folder is made. Without a mode it is as the umask has it.
+
+    Raises DiskFullError and HostError.
+    """
+    with writing(path, mode) as part:
         part.write_bytes(content)
 
 

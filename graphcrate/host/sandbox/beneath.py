@@ -37,7 +37,7 @@ class PlainFile(NamedTuple):
         """Open it. Raises IntegrityError where it is no plain file any more, or was moved."""
         with contextlib.ExitStack() as stack:
             try:
-                stream = stack.enter_context(_opened(self.root, self.name))
+                stream = stack.enter_context(opened(self.root, self.name))
             except OSError as error:
                 raise IntegrityError(f"{self.shown} cannot be read: {error.strerror}") from error
             yield stream
@@ -56,7 +56,7 @@ class PlainFile(NamedTuple):
 
 def read(root: Path, name: str) -> bytes | None:
     """The content of a file; None where there is none, where a link leads to it, and for what is no plain file."""
-    with contextlib.suppress(OSError), _opened(root, name) as stream:
+    with contextlib.suppress(OSError), opened(root, name) as stream:
         return stream.read()
     return None
 
@@ -135,7 +135,7 @@ def _refused(path: Path, what: str, step: str) -> IntegrityError:
 
 
 @contextlib.contextmanager
-def _opened(root: Path, name: str) -> Iterator[io.BufferedReader]:
+def opened(root: Path, name: str) -> Iterator[io.BufferedReader]:
     """A plain file, open. Raises OSError for anything else."""
     *folders, last = Path(name).parts
     with _folder(root, folders) as folder:

@@ -5,13 +5,15 @@ A place is asked and never trusted: what it gives counts by its signature, and a
 
 import contextlib
 import errno
+import functools
 import os
+import re
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
 
 import msgspec
 
@@ -19,9 +21,12 @@ from graphcrate.attest.signing import ENVELOPE
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file, writing
+from graphcrate.host.disk.os_errors import explaining
 from graphcrate.host.net import Client
+from graphcrate.host.sandbox import beneath
 from graphcrate.inputs.shared import entry
 from graphcrate.inputs.shared.entry import CacheEntry, SharedFile
+from graphcrate.inputs.shared.leases import LeaseFolder, LeaseStore
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError, UsageError
 from graphcrate.oci import access, credentials, push, reference
@@ -32,8 +37,18 @@ from ocilayout.image import descriptor_of
 from patienthttp.errors import ABSENT, redacted
 
 _FILE = "application/octet-stream"
+_LEASE = "lease."  #: begins the tag of a lease, which no entry's does
+_LEASE_KEY = "graphcrate.lease"
 _PIECE = 1 << 20
 _WRITING = 86400.0  #: seconds that writing an entry takes at most, and clocks differ
+_ENTRIES, _BLOBS, _LEASES = "entries", "blobs/sha256", "leases"  #: folders of a folder
+_MODE = 0o644  #: of its files: who may enter the folder may read them
+#: names there that may go when no entry names them
+_LEFT = {
+    _ENTRIES: re.compile(rf"\.{entry.TAG.pattern}\.json\.part-.*"),
+    _BLOBS: re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.part-.*"),
+    _LEASES: re.compile(rf"\.?{entry.TAG.pattern}\.[0-9]+\.json(\.part-.*)?"),
+}
 _LONGEST_PAUSE = 0.25  #: seconds between two tries: compiling is the other way
 
 
@@ -66,6 +81,11 @@ class CachePlace(ABC):
     def remove(self, tag: str) -> None:
         """Remove an entry, where it is there. Its files may stay."""
 
+    @property
+    def leases(self) -> LeaseStore | None:
+        """The leases of builders who make something for it; None for a place without any."""
+        return None
+
 
 @dataclass(frozen=True)
 class CacheFolder(CachePlace):
@@ -77,7 +97,8 @@ class CacheFolder(CachePlace):
     def read(self, tag: str) -> bytes | None:
         """Read it, if it is a plain file of that name."""
         try:
-            return self._open(self._entry(tag), entry.MOST_BYTES)
+            with self._opened(self._entry(tag)) as stream:
+                return stream.read(entry.MOST_BYTES)
         except FileNotFoundError:
             return None
 
@@ -92,57 +113,101 @@ class CacheFolder(CachePlace):
 
     def write(self, made: CacheEntry, envelope: bytes, sources: Sequence[Path]) -> None:
         """Write all under temporary names, and rename them; what another entry has brought is there already."""
+        for name in (_ENTRIES, _BLOBS):
+            self._make(name)
         for file, path in zip(made.files, sources, strict=True):
             if file.is_at(self._blob(file)):
                 with contextlib.suppress(OSError):  # another user's
                     os.utime(self._blob(file))  # `unnamed` leaves it
                 continue
-            with path.open("rb") as source, writing(self._blob(file), mode=0o644) as part, part.open("wb") as stream:
+            with path.open("rb") as source, writing(self._blob(file), mode=_MODE) as part, part.open("wb") as stream:
                 while piece := source.read(_PIECE):
                     stream.write(piece)
-        write_file(self._entry(made.tag), envelope)
+        write_file(self._entry(made.tag), envelope, _MODE)
 
     def tags(self) -> list[str]:
         """List them; files with other names are left out."""
-        folder = self.path / "entries"
-        names = [path.stem for path in folder.glob("*.json")] if folder.is_dir() else []
+        names = [path.stem for path in self._paths(_ENTRIES) if path.suffix == ".json"]
         return sorted(name for name in names if entry.TAG.fullmatch(name))
 
     def remove(self, tag: str) -> None:
         """Unlink it; who has it open reads on."""
+        self._refuse_links(_ENTRIES)
         self._entry(tag).unlink(missing_ok=True)
 
+    @property
+    def leases(self) -> LeaseFolder:
+        """A folder beside the entries."""
+        return LeaseFolder(self.path / _LEASES, functools.partial(self._make, _LEASES))
+
     def unnamed(self, named: Collection[str]) -> list[Path]:
-        """List files whose hash is none of these, and halves of entries, but for what is being written."""
+        """List files whose hash is none of these, halves of entries, and leases, but for what is being written.
+
+        Files with names that we do not write are not ours, and stay.
+        """
         old = settings.now() - _WRITING
-        halves = [path for path in (self.path / "entries").glob("*") if path.suffix != ".json"]
-        paths = sorted([*(self.path / "blobs" / "sha256").glob("*"), *halves])
-        states = {path: path.lstat() for path in paths if path.name not in named}
+        paths = sorted(
+            path
+            for folder, ours in _LEFT.items()
+            for path in self._paths(folder)
+            if ours.fullmatch(path.name) and path.name not in named
+        )
+        states = {path: path.lstat() for path in paths}
         return [path for path, state in states.items() if state.st_mtime < old]
 
     def _entry(self, tag: str) -> Path:
-        return self.path / "entries" / f"{tag}.json"
+        return self.path / _ENTRIES / f"{tag}.json"
 
     def _blob(self, file: SharedFile) -> Path:
-        return self.path / "blobs" / "sha256" / file.sha256
+        return self.path / _BLOBS / file.sha256
 
-    def _open(self, path: Path, most: int) -> bytes:
-        with self._opened(path) as stream:
-            return stream.read(most)
+    def _make(self, name: str) -> None:
+        """Make a folder of the cache as open to others as the cache itself, with any umask of the user."""
+        self._refuse_links(name)
+        with explaining(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            mode = stat.S_IMODE(self.path.stat().st_mode)
+            for folder in self._folders(name):
+                try:
+                    folder.mkdir()
+                except FileExistsError:
+                    continue
+                folder.chmod(mode)
 
-    @staticmethod
-    def _opened(path: Path) -> IO[bytes]:
+    def _folders(self, name: str) -> list[Path]:
+        return [self.path / above for above in reversed(Path(name, "x").parents) if above != Path()]
+
+    def _paths(self, name: str) -> list[Path]:
+        self._refuse_links(name)
+        folder = self.path / name
+        return list(folder.iterdir()) if folder.is_dir() else []
+
+    def _refuse_links(self, name: str) -> None:
+        """Others write to the cache: a folder of it that is a link would have files of elsewhere removed and written.
+
+        Raises IntegrityError.
+        """
+        for folder in self._folders(name):
+            if folder.is_symlink():
+                raise _not_a_file(folder)
+
+    @contextlib.contextmanager
+    def _opened(self, path: Path) -> Iterator[IO[bytes]]:
         """Open a plain file. Others write to the folder: a link would lead out of it, and a pipe never ends."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as error:
-            if error.errno != errno.ELOOP:
+        with contextlib.ExitStack() as stack:
+            try:
+                stream = stack.enter_context(beneath.opened(self.path, str(path.relative_to(self.path))))
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EINVAL):
+                    raise _not_a_file(path) from error
                 raise
-        else:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return os.fdopen(descriptor, "rb")
-            os.close(descriptor)
-        raise IntegrityError(f"{path} is not a file", cause="A shared cache has files alone.")
+            yield stream
+
+
+def _not_a_file(path: Path) -> IntegrityError:
+    return IntegrityError(
+        f"{path} is neither a file nor a folder", cause="A shared cache has no links, and nothing else that leads out."
+    )
 
 
 @dataclass(frozen=True)
@@ -229,6 +294,63 @@ class RegistryCache(CachePlace):
     def remove(self, tag: str) -> None:
         """Remove the manifest; the registry collects the blobs that none has."""
         self.writing.remove(tag)
+
+    @property
+    def leases(self) -> "LeaseTags":
+        """Tags beside those of the entries."""
+        return LeaseTags(self.reading, self.writing)
+
+    def left_leases(self) -> list[str]:
+        """List the tags of leases without a beat for a day."""
+        old = settings.now_utc(_WRITING)
+        tags = [tag for tag in self.reading.tags() if tag.startswith(_LEASE)]
+        return [tag for tag in tags if (known := _stated(self.reading, tag)) is None or known.when < old]
+
+
+class _Stated(msgspec.Struct, frozen=True, kw_only=True):
+    """The annotation of a lease's tag."""
+
+    generation: Annotated[int, msgspec.Meta(ge=1)]
+    text: str
+    when: str  #: for `prune`, which removes what is old
+
+
+@dataclass(frozen=True)
+class LeaseTags:
+    """Leases as tags of a repository. No registry creates a tag for one alone: the last one who wrote it has it."""
+
+    reading: Repository
+    writing: Repository
+    delay: float = 6.0  #: two who saw the same before they wrote have both written by then
+
+    def latest(self, name: str) -> tuple[int, bytes]:
+        """Read the tag."""
+        known = _stated(self.reading, f"{_LEASE}{name}")
+        return (known.generation, known.text.encode()) if known is not None else (0, b"")
+
+    def create(self, name: str, generation: int, text: bytes) -> bool:
+        """Write the tag, with the one blob that a manifest has to have."""
+        config = UploadBlob(descriptor=descriptor_of(spec.EMPTY, spec.EMPTY_BLOB), data=spec.EMPTY_BLOB)
+        push.push_blobs(self.writing, [config], lambda _: None)
+        self.write(name, generation, text)
+        return True
+
+    def write(self, name: str, generation: int, text: bytes) -> None:
+        """Replace the tag."""
+        empty = descriptor_of(spec.EMPTY, spec.EMPTY_BLOB)
+        stated = _Stated(generation=generation, text=text.decode(), when=settings.now_utc())
+        layer = msgspec.structs.replace(empty, annotations={_LEASE_KEY: msgspec.json.encode(stated).decode()})
+        manifest = spec.Manifest(schema_version=2, media_type=spec.MANIFEST, config=empty, layers=(layer,))
+        push.put_manifest(self.writing, f"{_LEASE}{name}", msgspec.json.encode(manifest), spec.MANIFEST)
+
+
+def _stated(repository: Repository, tag: str) -> _Stated | None:
+    """Return what the tag of a lease says; None where it says nothing."""
+    try:
+        (layer,) = codec.decode(repository.manifest(tag).data, spec.Manifest).layers
+        return codec.decode(layer.annotations.get(_LEASE_KEY, "").encode(), _Stated)
+    except (ResolutionError, ValueError, *UNREADABLE):
+        return None
 
 
 def _descriptor(file: SharedFile) -> spec.Descriptor:

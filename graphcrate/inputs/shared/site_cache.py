@@ -89,7 +89,7 @@ class SiteCache:
     def _counting(
         self, place: CachePlace, kind: str, key: str, title: str, objection: Callable[[CacheEntry], str]
     ) -> CacheEntry | None:
-        answer = self._asked(place, "cannot be read", [functools.partial(place.read, entry.tag(kind, key))])
+        answer = self.asked(place, "cannot be read", [functools.partial(place.read, entry.tag(kind, key))])
         if not answer or not answer[0]:
             return None
         known = entry.opened(answer[0], kind, key, self.trusted)
@@ -135,7 +135,7 @@ class SiteCache:
                 return "" if file.is_at(targets[file.name]) else file.name
 
             questions = [functools.partial(fetch, file) for file in files]
-            others = self._asked(place, "cannot be read", questions, max(SECONDS, known.seconds), stop)
+            others = self.asked(place, "cannot be read", questions, max(SECONDS, known.seconds), stop)
         if others is None:
             return False
         if names := list(filter(None, others)):
@@ -157,7 +157,7 @@ class SiteCache:
         new = CacheEntry(kind=kind, key=key, files=(), seconds=of.seconds, maker=of.maker, made=of.made, title=title)
         question = functools.partial(self._put, place, self.signer, new, sources)
         with trace.span(f"{title} to the shared cache {place.name}") as span:
-            answer = self._asked(place, "cannot be written", [question], SECONDS + size / _SLOWEST)
+            answer = self.asked(place, "cannot be written", [question], SECONDS + size / _SLOWEST)
             span.bytes = size if answer is not None and answer[0] else 0
         return answer is not None and answer[0]
 
@@ -167,10 +167,15 @@ class SiteCache:
         names = [place.name for place in self.places if place.is_writable and self.signer is not None][:1]
         return "".join(name for name in names if name not in self._failed)
 
-    def take(self, sources: Mapping[Path, LockedPackage]) -> Taken:
-        """Bring wheels into the cache. `sources`: the folder for a wheel, which its key names → the source."""
+    def take(self, sources: Mapping[Path, LockedPackage], *, again: bool = False) -> Taken:
+        """Bring wheels into the cache. `sources`: the folder for a wheel, which its key names → the source.
+
+        `again`: places that lacked them before are asked once more.
+        """
         taken, names = Taken(), []
         for shelf, package in sources.items():
+            for place in self.places if again else ():
+                self._read.pop((place.name, entry.tag(COMPILED, shelf.name)), None)
             key, objection = shelf.name, functools.partial(_objection, package)
             for place, known in self.entries(COMPILED, key, package.name, objection):
                 if self.is_picked():
@@ -254,7 +259,7 @@ class SiteCache:
     def _refusal(self, known: CacheEntry) -> Path:
         return self.ctx.cache.path(_REFUSED, f"{known.key}-{known.files[0].sha256}")
 
-    def _asked(
+    def asked(
         self,
         place: CachePlace,
         what: str,

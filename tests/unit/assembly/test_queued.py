@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphcrate.assembly import leases, matrix, queued
+from graphcrate.assembly import matrix, queued
 from graphcrate.assembly.matrix import MatrixRequest
 from graphcrate.assembly.queued import Queue
 from graphcrate.engines import on_node
 from graphcrate.engines.slurm import JobView
 from graphcrate.engines.trials import matrix as jobs
+from graphcrate.inputs.shared import leases
 from graphcrate.model.errors import BuildError, UsageError
 from graphcrate.model.trial import Resources, Returned
 from tests.unit.assembly import test_proofs

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import settings, stateful
 from hypothesis import strategies as st
 
-from graphcrate.assembly import leases
-from graphcrate.assembly.leases import BEAT, EXPIRY, Lease, Leases, may_take
+from graphcrate.inputs.shared.leases import BEAT, EXPIRY, Lease, LeaseFolder, Leases, may_take
 from graphcrate.model.errors import UsageError
 
 TAKERS = range(3)
@@ -46,7 +45,9 @@ class Machine:
     def begin(self):
         self.starts += 1
         self.lives, self.holds = True, set()
-        self.leases = Leases(self.folder, f"{id(self)}-{self.starts}", lambda: self.zero + self.rate * self.world.time)
+        self.leases = Leases(
+            LeaseFolder(self.folder), f"{id(self)}-{self.starts}", lambda: self.zero + self.rate * self.world.time
+        )
 
 
 class LeasesOfMachines(stateful.RuleBasedStateMachine):
@@ -128,27 +129,27 @@ TestLeases = LeasesOfMachines.TestCase
 
 
 def test_done_lease_is_taken_by_nobody_until_it_is_freed(tmp_path):
-    first, second = Leases(tmp_path, "a"), Leases(tmp_path, "b")
+    first, second = Leases(LeaseFolder(tmp_path), "a"), Leases(LeaseFolder(tmp_path), "b")
     assert first.take("key")
     assert (second.take("key"), second.is_open("key"), second.is_done("key")) == (False, False, False)
     first.leave("done")
     assert (second.take("key"), second.is_open("key"), second.is_done("key")) == (False, True, True)
-    second.free(lambda lease: lease.state == "done")
+    second.free({"key"}, lambda lease: lease.state == "done")
     assert second.take("key")
 
 
 def test_lease_of_a_job_that_ended_is_free_at_once(tmp_path):
     for owner in ("12_0", "12_1"):
-        assert Leases(tmp_path, owner).take(f"row-{owner}")
-    Leases(tmp_path, "").free(lambda lease: lease.owner == "12_0")
-    assert Leases(tmp_path, "c").take("row-12_0")
-    assert not Leases(tmp_path, "c").take("row-12_1")
+        assert Leases(LeaseFolder(tmp_path), owner).take(f"row-{owner}")
+    Leases(LeaseFolder(tmp_path), "").free({"row-12_0", "row-12_1"}, lambda lease: lease.owner == "12_0")
+    assert Leases(LeaseFolder(tmp_path), "c").take("row-12_0")
+    assert not Leases(LeaseFolder(tmp_path), "c").take("row-12_1")
 
 
 @pytest.mark.parametrize("name", ["../row", "a/b", "", "..", "a\0b"])
 def test_lease_of_a_hostile_name_is_refused(tmp_path, name):
     with pytest.raises(UsageError, match="cannot be a file's name"):
-        Leases(tmp_path / "leases", "a").take(name)
+        Leases(LeaseFolder(tmp_path / "leases"), "a").take(name)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -156,17 +157,16 @@ def test_foreign_files_of_the_folder_are_no_leases(tmp_path):
     for name in ("row.0.json", "row.1.json.part", "row.x.json", "row.99999999999999999999.json"):
         (tmp_path / name).write_text("{}")
     (tmp_path / "other.1.json").write_text("{half")
-    taker = Leases(tmp_path, "a")
+    taker = Leases(LeaseFolder(tmp_path), "a")
     assert taker.take("row")
     assert (tmp_path / "row.1.json").exists()
     assert not taker.take("other")
-    taker.free(lambda lease: True)
+    taker.free(LeaseFolder(tmp_path).names(), lambda lease: True)
     assert (tmp_path / "other.1.json").read_text() == "{half"
 
 
-def test_work_renews_its_leases_meanwhile(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "BEAT", 0.001)
-    taker, other = Leases(tmp_path, "a"), Leases(tmp_path, "b")
+def test_work_renews_its_leases_meanwhile(tmp_path):
+    taker, other = Leases(LeaseFolder(tmp_path), "a", beat=0.001), Leases(LeaseFolder(tmp_path), "b")
     assert taker.take("row")
     before = (tmp_path / "row.1.json").read_bytes()
     with taker.beating():
