@@ -59,8 +59,8 @@ def test_ctrl_c_cancels_the_job(workplace, slurm, dist_alone):
     assert not list((workplace.folder / "dist" / "slurm").glob("order-*"))
 
 
-def test_rows_are_proved_on_two_nodes_though_one_is_lost(workplace, built_image, slurm, own):
-    folder, names = copy_project(own / "matrix"), ("one", "two")
+def test_four_rows_are_proved_on_two_nodes_though_one_goes_down_with_its_second_row(workplace, built_image, slurm, own):
+    folder, names = copy_project(own / "matrix"), ("one", "two", "three", "four")
     matrix_of(folder, json.loads((built_image.layout.parent / "lock.json").read_text()), names)
     ((images,),) = blocks(PAGE, "All images")
     changes = [("make images", f"{MAKE} images"), ("PARTITION=cpu JOBS=8", "PARTITION=dgx2 JOBS=2 CPUS=40")]
@@ -69,14 +69,17 @@ def test_rows_are_proved_on_two_nodes_though_one_is_lost(workplace, built_image,
     with ThreadPoolExecutor(1) as pool:
         typed = pool.submit(user.typed, images)
         try:
-            until(lambda: len([*(queue / "leases").glob("row-*")]) == len(names) or typed.done())
+            taken, ended = (queue / "leases").glob, (queue / "ends").glob
+            until(lambda: (len([*taken("row-*")]), len([*ended("*.json")])) == (4, 2) or typed.done(), 900)
             slurm.ask("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
             done = typed.result()
         finally:
             with contextlib.suppress(AssertionError):  # it may have come back by itself
                 slurm.ask("scontrol", "update", "NodeName=n2", "State=RESUME")
     assert "NODE_FAIL on n2" in done.stderr
-    assert [line.split()[3] for line in done.stdout.splitlines()[1:]] == ["proved", "proved"]
+    assert done.stderr.count(": proved on n1") == 3, done.stderr
+    assert done.stderr.count(": proved on n2") == 1
+    assert [line.split()[3] for line in done.stdout.splitlines()[1:]] == ["proved"] * len(names)
     assert len([*folder.glob("images/*/*/pypi.proof.json")]) == len(names)
     assert "proved before" in user.type(images)
 

@@ -116,7 +116,7 @@ class CacheFolder(CachePlace):
         for name in (_ENTRIES, _BLOBS):
             self._make(name)
         for file, path in zip(made.files, sources, strict=True):
-            if file.is_at(self._blob(file)):
+            if not self._blob(file).is_symlink() and file.is_at(self._blob(file)):
                 with contextlib.suppress(OSError):  # another user's
                     os.utime(self._blob(file))  # `unnamed` leaves it
                 continue
@@ -168,11 +168,13 @@ class CacheFolder(CachePlace):
             self.path.mkdir(parents=True, exist_ok=True)
             mode = stat.S_IMODE(self.path.stat().st_mode)
             for folder in self._folders(name):
-                try:
+                with contextlib.suppress(FileExistsError):
                     folder.mkdir()
-                except FileExistsError:
-                    continue
-                folder.chmod(mode)
+                    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # it may be a link by now
+                    try:
+                        os.fchmod(opened, mode)
+                    finally:
+                        os.close(opened)
 
     def _folders(self, name: str) -> list[Path]:
         return [self.path / above for above in reversed(Path(name, "x").parents) if above != Path()]

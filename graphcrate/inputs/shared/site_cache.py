@@ -130,7 +130,7 @@ class SiteCache:
                 task.advance(count)
 
             def fetch(file: SharedFile) -> str:
-                self.ctx.cache.require(needed, title)
+                self.ctx.cache.require(needed or size, title)
                 place.fetch(file, targets[file.name], advance)
                 return "" if file.is_at(targets[file.name]) else file.name
 

@@ -12,13 +12,14 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.inputs.shared import entry
 from graphcrate.inputs.shared.entry import COMPILED, CacheEntry
-from graphcrate.inputs.shared.places import CacheFolder, CachePlace
+from graphcrate.inputs.shared.places import CacheFolder, CachePlace, RegistryCache
 from graphcrate.inputs.shared.site_cache import OTHER_HERE, SiteCache
 from graphcrate.model.command import command
 from graphcrate.model.errors import IntegrityError
-from graphcrate.model.words import printable
+from graphcrate.model.words import number_of, printable
 
 _DAY = 86400
+_LEFT = "no builder has held them for a day"
 
 
 class StockLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,8 +114,9 @@ def raise_if_faulty(lines: list[StockLine]) -> None:
 def prune(shared: SiteCache, days: int, *, remove: bool) -> list[StockLine]:
     """Return what is of no more use, and with `remove` remove it. Raises what a place raises.
 
-    That are damaged entries, those that turned out wrong here, those made before so many days (0: none), and files of
-    a folder that no entry names. Entries of other keys stay: they may be taken by others.
+    That are damaged entries, those that turned out wrong here, those made before so many days (0: none), leases of
+    builders that are gone, and files of a folder that no entry names. Entries of other keys stay: they may be
+    taken by others.
     """
     doomed = []
     for place in shared.places:
@@ -123,12 +125,16 @@ def prune(shared: SiteCache, days: int, *, remove: bool) -> list[StockLine]:
         doomed += [held.line(place, going[held.tag]) for held in there if held.tag in going]
         for tag in going if remove else ():
             place.remove(tag)
+        if isinstance(place, RegistryCache) and (leases := place.left_leases()):
+            doomed.append(StockLine(place=place.name, title=number_of(len(leases), "lease"), why=_LEFT))
+            for tag in leases if remove else ():
+                place.remove(tag)
         if isinstance(place, CacheFolder):
             staying = [held.known for held in there if held.tag not in going and held.known is not None]
             left = place.unnamed({file.sha256 for known in staying for file in known.files})
             size = sum(path.lstat().st_size for path in left)
             if left:
-                title = f"{len(left)} file{'s' * (len(left) > 1)}"
+                title = number_of(len(left), "file")
                 doomed.append(StockLine(place=place.name, title=title, bytes=size, why="no entry names them"))
             for path in left if remove else ():
                 if path.is_dir() and not path.is_symlink():  # of a giver that was killed

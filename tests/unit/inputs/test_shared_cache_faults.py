@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from graphcrate.inputs.shared import entry, places, site_cache, stock
+from graphcrate.model.errors import IntegrityError
+from tests.made import refused
 from tests.unit import tars
 from tests.unit.inputs.test_shared_cache import (
     CONTENT,
@@ -224,3 +226,80 @@ def test_what_a_killed_giver_left_goes_by_prune_after_a_day(world):
     assert [line.why for line in stock.prune(shared, 0, remove=True)] == ["no entry names them"]
     assert [path for path in left if path.exists()] == []
     assert world.user("second", world.folder).take() == [WHEEL]
+
+
+#: places in a shared folder where a user puts a link that leads to another's folder
+LINKED = ("entries", "blobs", "blobs/sha256", "leases")
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_prune_removes_nothing_of_a_folder_that_a_link_leads_to(world, tmp_path, name):
+    """Files of days ago, one of which has the name of one of the cache's own."""
+    names = {"entries": "thesis", "leases": "thesis", "blobs": f"sha256/{'0' * 64}", "blobs/sha256": "0" * 64}
+    (victim := tmp_path / "home" / names[name]).parent.mkdir(parents=True)
+    victim.write_text("a year of work")
+    os.utime(victim, (1, 1))
+    linked = world.folder / name
+    if linked.exists():
+        linked.rename(tmp_path / "away")
+    linked.symlink_to(tmp_path / "home")
+    with refused(IntegrityError, "is neither a file nor a folder", "has no links"):
+        stock.prune(world.user("keeper", world.folder).cache, 0, remove=True)
+    assert victim.read_text() == "a year of work"
+
+
+@pytest.mark.parametrize("name", ["entries", "blobs/sha256"])
+def test_prune_leaves_what_others_have_put_into_the_folder(world, name):
+    (theirs := world.folder / name / "README").write_text("hello")
+    os.utime(theirs, (1, 1))
+    assert stock.prune(world.user("keeper", world.folder).cache, 0, remove=True) == []
+    assert theirs.exists()
+
+
+@pytest.mark.parametrize("name", LINKED[:3])
+def test_nothing_is_read_or_written_through_a_folder_that_is_a_link(world, tmp_path, name):
+    linked = world.folder / name
+    linked.rename(tmp_path / "elsewhere")
+    linked.symlink_to(tmp_path / "elsewhere")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "elsewhere").rglob("*")}
+    assert world.user("reader", world.folder).take() == []
+    giver = world.user("giver", world.folder, signs=True)
+    giver.cache.give(giver.make(key=OTHER))
+    assert "going on without it" in giver.said.lines[-1]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "elsewhere").rglob("*")} == before
+
+
+def test_blob_that_is_a_link_is_replaced_by_a_file_of_its_own(world, tmp_path):
+    """It led to a user's file with the same bytes, which may change."""
+    world.entry.unlink()
+    world.blob.rename(tmp_path / "theirs")
+    world.blob.symlink_to(tmp_path / "theirs")
+    giver = world.user("giver", world.folder, signs=True)
+    giver.cache.give(giver.make())
+    assert not world.blob.is_symlink()
+    assert world.user("second", world.folder).take() == [WHEEL]
+
+
+@pytest.mark.parametrize(("mode", "umask"), [(0o2775, 0o077), (0o755, 0o077), (0o1777, 0o027), (0o700, 0o000)])
+def test_folder_is_as_open_as_its_owner_made_it_with_any_umask_of_who_fills_it(world, tmp_path, mode, umask):
+    (place := tmp_path / "site").mkdir()
+    place.chmod(mode)
+    giver = world.user("giver", place, signs=True)
+    made = giver.make()
+    before = os.umask(umask)
+    try:
+        giver.cache.give(made)
+    finally:
+        os.umask(before)
+    folders = {path: path.stat().st_mode & 0o7777 for path in place.rglob("*") if path.is_dir()}
+    assert set(folders.values()) == {mode}, folders
+    assert {path.stat().st_mode & 0o777 for path in place.rglob("*") if path.is_file()} == {0o644}
+
+
+def test_wheel_that_the_disk_has_no_room_for_is_not_begun(world):
+    world.seal(files=(entry.SharedFile(name=WHEEL, size=1 << 50, sha256="0" * 64),))
+    begun = []
+    world.patch.setattr(places.CacheFolder, "fetch", lambda *_: begun.append(1))
+    second = world.user("second", world.folder)
+    assert (second.take(), begun) == ([], [])
+    assert "going on without it" in second.said.lines[-1]

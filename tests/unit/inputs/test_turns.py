@@ -1,11 +1,12 @@
 """Builders at one shared cache: one compiles, others wait for it, and nothing that a place says keeps them for ever."""
 
+import os
 import threading
 from types import SimpleNamespace
 
 import pytest
 
-from graphcrate.inputs.shared import leases, places, turns
+from graphcrate.inputs.shared import leases, places, stock, turns
 from graphcrate.inputs.shared.turns import EXPIRY, LEAST, Turns
 from tests.unit.inputs.test_shared_cache import CONTENT, KEY, PACKAGE, WHEEL
 from tests.unit.inputs.test_shared_cache import keys as keys
@@ -195,3 +196,17 @@ def test_leases_of_a_folder_that_is_a_link_are_none(user, tmp_path, clock):
     (tmp_path / "shared" / "leases").symlink_to(elsewhere)
     assert Builder(user, "builder", tmp_path / "shared").due()
     assert list(elsewhere.iterdir()) == []
+
+
+def test_prune_removes_leases_of_builders_that_are_gone(user, place, clock, tmp_path):
+    Builder(user, "gone", place)
+    keeper = user("keeper", place).cache
+    assert stock.prune(keeper, 0, remove=True) == [], "it may be at work"
+    clock.time += 2 * 86400
+    for path in tmp_path.glob("shared/leases/*"):
+        os.utime(path, (1, 1))
+    assert len(stock.prune(keeper, 0, remove=False)) == 1
+    (line,) = stock.prune(keeper, 0, remove=True)
+    assert line.title.startswith("1 ")
+    assert stock.prune(keeper, 0, remove=True) == []
+    assert Builder(user, "next", place).due()
