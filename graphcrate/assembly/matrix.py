@@ -205,7 +205,8 @@ def raise_if_failed(results: Sequence[Result]) -> None:
         )
 
 
-def _plan(row: MatrixRow, lock: Lock, ctx: Context) -> Plan:
+def plan_of(row: MatrixRow, lock: Lock, ctx: Context) -> Plan:
+    """Return the plan of a row's image."""
     return make_plan(row.recipe, lock, row.candidate, examples=examples(ctx))
 
 
@@ -227,7 +228,7 @@ def prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ctx
     try:
         make_room(left, request, ctx)
         if row.lock is not None:
-            plan = _plan(row, row.lock, ctx)
+            plan = plan_of(row, row.lock, ctx)
             remove_tree(request.output / plan.name / plan.tag)
         report = build(asked, ctx)
     except GraphcrateError as error:

@@ -130,11 +130,8 @@ def _written(
     return report
 
 
-def give(shared: SiteCache, report: BuildReport, images: ImageFolders, ctx: Context, plan: Plan | None = None) -> None:
-    """Put an image that passed its tests into the shared cache that is written to, where it lacks it.
-
-    `plan`: by which the records of its layers are found.
-    """
+def give(shared: SiteCache, report: BuildReport, images: ImageFolders, ctx: Context) -> None:
+    """Put an image that passed its tests into the shared cache that is written to, where it lacks it."""
     if not (report.layout and report.passed and shared.writes_to):
         return
     home = images.folder(report)

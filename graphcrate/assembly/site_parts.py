@@ -15,7 +15,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache, kept, kept_bytes
 from graphcrate.inputs import making
 from graphcrate.inputs.bases import debian
-from graphcrate.inputs.shared.entry import BASE, LAYER, MOST_FILES, CacheEntry, SharedFile
+from graphcrate.inputs.shared.entry import BASE, LAYER, MOST_FILES, CacheEntry, SharedFile, tag
 from graphcrate.inputs.shared.site_cache import SiteCache, Taken
 from graphcrate.model.lock import DebianBase
 from graphcrate.model.plan import Plan
@@ -32,6 +32,11 @@ class ImagePart(NamedTuple):
     title: str
     records: Mapping[str, Path]
     makers: Path  #: folder of the record of who made it, of one that came from elsewhere
+
+    @property
+    def tag(self) -> str:
+        """The name of its entry in a place."""
+        return tag(self.kind, self.key)
 
     def layer(self, cache: Cache) -> LayerRecord | None:
         """Return its record where all of it is in the cache, and else None."""
@@ -123,15 +128,18 @@ def _take(shared: SiteCache, part: ImagePart, taken: Taken, ctx: Context) -> boo
     return False
 
 
-def give(shared: SiteCache, plan: Plan, report: BuildReport, ctx: Context) -> None:
-    """Put the parts of an image into the shared cache that is written to, where it lacks them.
+def give(shared: SiteCache, plan: Plan, report: BuildReport | None, ctx: Context) -> list[ImagePart]:
+    """Put the parts of an image into the shared cache that is written to, where it lacks them; those that are here.
 
-    Making one took its share of the image's time.
+    Making one took its share of the time of the image, if `report` says that.
     """
+    there = []
     for part in parts(plan, ctx.cache) if shared.writes_to else ():
         record = part.layer(ctx.cache)
         if record is not None:
-            share = report.seconds * record.size / max(1, report.bytes)
+            share = report.seconds * record.size / max(1, report.bytes) if report else 0.0
             of = making.read(part.makers, otherwise=making.here(round(share, 1)))
             sources = {record.digest.removeprefix("sha256:"): ctx.cache.blob(record.digest), **part.records}
             shared.offer(part.kind, part.key, sources, part.title, of)
+            there.append(part)
+    return there

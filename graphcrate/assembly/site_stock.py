@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.artifacts.reports import read_report
-from graphcrate.assembly import extensions, site_images
+from graphcrate.assembly import extensions, matrix, site_images, site_parts
 from graphcrate.assembly.output import ImageFolders
 from graphcrate.assembly.with_engine import EMBEDDED
 from graphcrate.compat.plan import planning
@@ -24,14 +24,14 @@ from graphcrate.inputs.shared.stock import StockLine
 from graphcrate.model.command import command
 from graphcrate.model.errors import UNREADABLE, GraphcrateError, IntegrityError, UsageError
 from graphcrate.model.lock import Lock, decode_lock
-from graphcrate.model.plan import CompileStep
+from graphcrate.model.plan import CompileStep, Plan
 from graphcrate.model.words import number_of
 
 
 def push(shared: SiteCache, output: Path, ctx: Context) -> list[StockLine]:
-    """Give what this cache has compiled, and the images in `output` that passed their tests; all that is there now.
+    """Give what this cache has compiled, the images in `output` that passed their tests, bases and layers of locks.
 
-    Raises UsageError without a key, NetworkError where the place fails.
+    Returns all that is there now. Raises UsageError without a key, NetworkError where the place fails.
     """
     if shared.signer is None:
         raise UsageError(
@@ -46,8 +46,34 @@ def push(shared: SiteCache, output: Path, ctx: Context) -> list[StockLine]:
         if report is not None and EMBEDDED.exists(report, path.parent, ctx.environment):
             site_images.give(shared, report, ImageFolders(EMBEDDED, output), ctx)
             given.add(tag(IMAGE, report.build_key))
+    for plan in plans(ctx):
+        given |= {part.tag for part in site_parts.give(shared, plan, None, ctx)}
     shared.require_no_failure()
     return [line for line in stock.listed(shared) if line.tag in given]
+
+
+def pull(shared: SiteCache, ctx: Context) -> list[StockLine]:
+    """Bring compiled wheels, and bases and layers of the clone's locks, that this cache lacks; return what came.
+
+    Raises NetworkError where a place fails.
+    """
+    lines, came, there = stock.pull(shared, ctx), set[str](), stock.listed(shared)
+    offered = {line.tag for line in there if not line.why}
+    for plan in plans(ctx):
+        parts = [part for part in site_parts.parts(plan, ctx.cache) if part.tag in offered]
+        absent = {part.tag: part for part in parts if part.layer(ctx.cache) is None}
+        if absent:
+            site_parts.take(shared, plan, ctx)
+            came |= {name for name, part in absent.items() if part.layer(ctx.cache) is not None}
+    shared.require_no_failure()
+    return [*lines, *(line for line in there if line.tag in came)]
+
+
+def plans(ctx: Context) -> Iterator[Plan]:
+    """Yield the plans of the clone's locks."""
+    for row in matrix.rows(ctx, matrix.MatrixRequest()):
+        if row.lock is not None:
+            yield matrix.plan_of(row, row.lock, ctx)
 
 
 class _Work(NamedTuple):

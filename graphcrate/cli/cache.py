@@ -23,9 +23,9 @@ Free = Annotated[
 OfSite = Annotated[
     Literal["list", "push", "pull", "verify", "prune"] | None,
     typer.Argument(
-        help="Of a site's shared cache: list: its entries; push: give it wheels and images of here; pull: bring its "
-        "compiled wheels; verify: read all of it, and compile a share again; prune: show what is of no use, and with "
-        "--yes remove it.",
+        help="Of a site's shared cache: list: its entries; push: give it what is here; pull: bring compiled wheels, "
+        "bases and layers of the stacks; verify: read all of it, and compile a share again; prune: show what is of no "
+        "use, and with --yes remove it.",
     ),
 ]
 
@@ -78,7 +78,7 @@ def _of_site(
     actions: dict[str, Callable[[], list[stock.StockLine]]] = {
         "list": lambda: stock.listed(shared),
         "push": lambda: site_stock.push(shared, output, ctx),
-        "pull": lambda: stock.pull(shared, ctx),
+        "pull": lambda: site_stock.pull(shared, ctx),
         "verify": lambda: stock.read(shared, ctx),
         "prune": lambda: stock.prune(shared, days, remove=remove),
     }

@@ -65,7 +65,7 @@ def build(asked, broken=()):
         path = ctx.root / f"images/{request.name}/cu{request.cuda.replace('.', '')}/pypi.lock.json"
         lock = decode_lock(path.read_bytes())
         row = next(one for one in matrix.rows(ctx, MatrixRequest(recipe=request.name, cuda=request.cuda)))
-        key = matrix.EMBEDDED.key(matrix._plan(row, row.lock, ctx))
+        key = matrix.EMBEDDED.key(matrix.plan_of(row, row.lock, ctx))
         ran = (suite("dna", device="cpu EPYC"), suite("ops", status="skipped"))
         return msgspec.structs.replace(
             report(suites=ran, build_key=key, lock_sha256=lock.sha256), audit=AUDIT, cuda=request.cuda
@@ -111,7 +111,7 @@ def emulating(asked):
         asked.append((request.cuda, request.platform))
         row = next(iter(matrix.rows(ctx, MatrixRequest(recipe="torch", cuda="12.1", platform=request.platform))))
         ran = (suite("emulated", device="cpu (emulating arm64)"),)
-        key = matrix.EMBEDDED.key(matrix._plan(row, row.lock, ctx))
+        key = matrix.EMBEDDED.key(matrix.plan_of(row, row.lock, ctx))
         return msgspec.structs.replace(report(suites=ran, build_key=key, lock_sha256=row.lock.sha256), audit=AUDIT)
 
     return build
@@ -215,7 +215,7 @@ def test_proved_lock_is_built_again_only_on_request_or_change(project):
 def test_image_that_is_there_is_built_and_tested_again_since_the_proof_names_the_commit(project):
     (row,) = matrix.rows(project, MatrixRequest(recipe="torch", cuda="12.1"))
     request = MatrixRequest(recipe="torch", cuda="12.1", output=project.root / "dist")
-    others, image = (request.output / "torch" / tag for tag in ("mine", matrix._plan(row, row.lock, project).tag))
+    others, image = (request.output / "torch" / tag for tag in ("mine", matrix.plan_of(row, row.lock, project).tag))
     for folder in (others, image):
         (folder / "passes").mkdir(parents=True)
     there = []

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.assembly import site_parts
+from graphcrate.assembly import site_parts, site_stock
 from graphcrate.engines.embedded import records
 from graphcrate.host.disk.cache import kept_bytes
 from graphcrate.inputs import bases
@@ -280,3 +280,21 @@ def test_no_compiler_runs_in_a_base_that_a_shared_cache_gave(site, monkeypatch):
         tree = debian.prepare_compiler(lock, DEBIAN, ctx).rootfs
         assert tree.name == "grown"
     assert grown == [compiler.packages, DEBIAN.packages]
+
+
+def test_push_and_pull_bring_bases_and_layers_of_the_clones_locks(site, tmp_path, monkeypatch):
+    """As they bring wheels: what was built without a shared cache, for who will build without one."""
+    monkeypatch.setattr(site_stock, "plans", lambda ctx: [site.plan, site.plan])
+    giver = site.user("giver", tmp_path / "other", signs=True)
+    given = site_stock.push(giver.cache, tmp_path / "dist", giver.ctx)
+    assert sorted((line.tag.partition("-")[0], line.title) for line in given) == [
+        ("base", "Debian bookworm"),
+        ("layer", "first"),
+        ("layer", "second"),
+    ]
+    second = site.user("second", tmp_path / "other")
+    assert records.layered(site.plan, second.ctx.cache) == frozenset()
+    assert site_stock.pull(second.cache, second.ctx) == given
+    assert records.layered(site.plan, second.ctx.cache) == site.packages
+    assert debian.made(DEBIAN, second.ctx.cache) is not None
+    assert site_stock.pull(second.cache, second.ctx) == [], "all of it is here"
