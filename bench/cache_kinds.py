@@ -1,4 +1,4 @@
-"""Measures what a shared cache would hold of the kinds that it has not: `python -m bench.cache_kinds`.
+"""Measures what a shared cache would hold of the kinds that it leaves out: `python -m bench.cache_kinds`.
 
 Reads the committed locks and no network: how many need such a file, and how many bytes that is. A compile reads the
 toolkit; wheels of pure sources and downloads are read where a layer is not there (docs/decisions/shared-cache.md).
