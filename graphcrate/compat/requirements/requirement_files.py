@@ -18,7 +18,6 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion
 
 from graphcrate.compat.facts.packages import is_for_no_image
-from graphcrate.compat.requirements import project_files
 from graphcrate.compat.requirements.refusals import refusing
 from graphcrate.compat.requirements.translated import is_stacks, is_torchs
 from graphcrate.model.command import setting
@@ -156,6 +155,8 @@ class _Reader:
         if (same, constrains) in self._done:
             return
         self._done.add((same, constrains))
+        from graphcrate.compat.requirements import project_files
+
         translated = project_files.read(path, text, extras, lambda beside: self._text(beside, (*chain, same)))
         refused = list[UsageError]()
         for lines, constraining in ((translated.lines, constrains), (translated.constraints, True)):
@@ -253,6 +254,8 @@ class _Reader:
 
     def _add_extras(self, project: Path, extras: tuple[str, ...], where: str) -> None:
         """Add what extras of a project's folder need, as its pyproject.toml says."""
+        from graphcrate.compat.requirements import project_files
+
         path = project / "pyproject.toml"
         if not path.is_file():
             raise UsageError(

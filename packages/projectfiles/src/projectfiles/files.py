@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from packaging.pylock import is_valid_pylock_path
-
-from projectfiles import conda, projects, requirements_txt
+from projectfiles import requirements_txt
 from projectfiles.errors import ProjectFileError
 from projectfiles.requirements_txt import CONSTRAINTS, LISTS
 from projectfiles.values import Environment, Line, Needs
@@ -25,6 +23,7 @@ NAMES = (
 #: files that pip reads in other codings than UTF-8 (PowerShell's `pip freeze > requirements.txt` writes UTF-16)
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _EXTRAS = re.compile(r"(.*)\[([\w\s.,-]+)\]", re.DOTALL)
+_PYLOCK = re.compile(r"pylock\.([^.]+\.)?toml")  #: names of PEP 751
 _WITH_EXTRAS = ("pyproject.toml", "pixi.toml", "uv.lock", "poetry.lock", "pdm.lock")
 
 
@@ -39,7 +38,7 @@ class FileNeeds(NamedTuple):
 def with_extras(path: Path) -> tuple[Path, tuple[str, ...]]:
     """Split a path from the extras after it: `pyproject.toml[train]`, for which there is no such file."""
     match = _EXTRAS.fullmatch(str(path))
-    if not match or not (match[1].endswith(_WITH_EXTRAS) or is_valid_pylock_path(Path(match[1]))):
+    if not match or not (match[1].endswith(_WITH_EXTRAS) or _PYLOCK.fullmatch(Path(match[1]).name)):
         return path, ()
     return Path(match[1]), tuple(name.strip() for name in match[2].split(","))
 
@@ -67,6 +66,8 @@ def needs(
     `extras`: with these extras, groups or features. `text_of`: reads the pyproject.toml beside a lock. `environments`:
     the machines that it is read for. Raises ProjectFileError, of a format that is not read too.
     """
+    from projectfiles import conda, projects  # and YAML and locks, which take longer to load than to read
+
     name = path.name
     if name.endswith((".yml", ".yaml")):
         return conda.environment(text, str(path))
@@ -76,7 +77,7 @@ def needs(
         return projects.pixi_toml(text, str(path), extras)
     if name == "uv.lock":
         return projects.uv_lock(text, str(path), extras)
-    if is_valid_pylock_path(Path(name)):
+    if _PYLOCK.fullmatch(name):
         return projects.pylock(text, str(path), extras, environments)
     if name in ("poetry.lock", "pdm.lock"):
         beside = path.with_name("pyproject.toml")
