@@ -142,6 +142,7 @@ def explained(failure: CompileFailure, job: wheelhouse.CompileJob, beside: Besid
 
 def _of_debian(failure: CompileFailure, job: wheelhouse.CompileJob, ctx: Context) -> compiling.DebianPackages:
     """Look up what would explain a failure: in Debian's index of files, and in the base with the compiler."""
+    from debroot.contents import installed
     from graphcrate.inputs.bases import contents
 
     compiles, suite = job.step.compilation.base, job.step.compilation.base.suite
@@ -149,7 +150,7 @@ def _of_debian(failure: CompileFailure, job: wheelhouse.CompileJob, ctx: Context
         case None:
             return compiling.NOT_LOOKED_UP
         case loading.Unlinked(libraries):
-            packages = {name: contents.installed(name, job.build_base.rootfs) for name in libraries}
+            packages = {name: installed(name, job.build_base.rootfs) for name in libraries}
             return compiling.DebianPackages(libraries={name: names[0] for name, names in packages.items() if names})
         case absent:
             asked = absent.kind, absent.name, suite, ctx, platform_of(compiles)  # BUILD_APT is for where compilers run

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+import debroot.contents
 from graphcrate.compat.facts import suites
 from graphcrate.compat.facts.facts import table
 from graphcrate.compat.variants import catalog
@@ -62,7 +63,7 @@ def brought(libraries: Iterable[str], index: ContentsIndex) -> Brought:
     """The packages of a suite to install for all of these."""
     packages, either, nowhere = dict[str, None](), dict[str, tuple[str, ...]](), list[str]()
     for library in libraries:
-        choice = files.choice(library, index.packages.get(library, ()))
+        choice = debroot.contents.choice(library, index.packages.get(library, ()))
         if len(choice) > 1:
             either[library] = choice
         elif choice:

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from debroot import install
+from debroot.distributions import Layout
 from graphcrate.host.sandbox.sandbox import Exec, run_in
-from graphcrate.inputs.bases import install
+from graphcrate.inputs.bases.debroot_errors import translated
+from graphcrate.inputs.bases.install import hands
 from graphcrate.model.errors import BuildError
 from tests.engines import tiny
 from tests.unit.inputs.test_debian import deb
@@ -47,12 +50,12 @@ def test_failing_step_of_dpkg_fails_the_base(template, tmp_path, monkeypatch, fa
         (work / name).mkdir(parents=True)
     for name in names:
         shutil.copy(tmp_path / name, work / "debs" / name)
-    script = install._script([work / "debs" / name for name in names], "bookworm")
+    script = install._script((), Layout())
     if fails == "nothing":
-        install._run_dpkg(root, work, script, lambda _: None, None)
+        install._run_dpkg(root, work, script, lambda _: None, hands(None), 0)
     else:
-        with pytest.raises(BuildError, match="dpkg cannot install bad"):
-            install._run_dpkg(root, work, script, lambda _: None, None)
+        with pytest.raises(BuildError, match="dpkg cannot install bad"), translated():
+            install._run_dpkg(root, work, script, lambda _: None, hands(None), 0)
     asked = [next(step for step in STEPS if step in line) for line in (work / "calls/asked").read_text().splitlines()]
     assert asked == list(STEPS if fails == "nothing" else STEPS[: STEPS.index(fails) + 1]), "it ends at the first"
     assert not (root / "usr/sbin/policy-rc.d").exists(), "no image forbids its services to start"

@@ -12,12 +12,14 @@ import msgspec
 import pysequoia
 import pytest
 
+from debroot import lists, mirrors
+from debroot.reading import PACKINGS
 from graphcrate.assembly import pipeline
 from graphcrate.compat.variants.request import BuildRequest, SuiteOptions
 from graphcrate.host.context import Context
 from graphcrate.host.disk import inflating
 from graphcrate.host.disk.cache import Cache
-from graphcrate.inputs.bases import archive, debian, debs, mirrors, release
+from graphcrate.inputs.bases import debian, debs
 from graphcrate.model.limits import LIST, Gauge
 from graphcrate.model.lock import decode_lock, encode
 from tests.faults import project
@@ -186,7 +188,7 @@ def test_a_package_that_is_nowhere_is_replaced_by_todays_and_it_is_said(small, b
     monkeypatch.setattr(mirrors, "of_machine", lambda *_: None)
     signer = pysequoia.Tsk.generate("Someone <someone@debian.example>")
     (scratch / "debian-archive-keys.asc").write_text(str(signer.extract_certificate()))
-    monkeypatch.setattr(release, "_KEYS", scratch)
+    monkeypatch.setattr("debroot.release.KEYS", scratch)
     environment = {**dict.fromkeys(PLACES, mirrors.NONE), "DEBIAN_MIRROR": servers.mirror.url("/debian")}
     ctx = Context(
         root=copy.folder, environment={**copy.environment, **environment, "GRAPHCRATE_CACHE": str(copy.cache)}
@@ -213,10 +215,10 @@ def stanzas(bookworm, base):
     """The entries of Debian's own lists for the packages of a base."""
     wanted, found = {package.file.sha256 for package in base.packages}, {}
     for path in (bookworm.cache.root / "bases/lists").iterdir():
-        for packing in inflating.PACKINGS:
+        for packing in PACKINGS:
             with contextlib.suppress(Exception), path.open("rb") as packed:
                 text = b"".join(inflating.pieces(path.name, packing, packed, Gauge(LIST, path.name)))
-                for one in archive.parse(text):
+                for one in lists.parse(text):
                     if one.field("SHA256") in wanted:
                         found[one.name] = one
                 break

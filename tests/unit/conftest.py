@@ -166,7 +166,7 @@ def context(tmp_path, monkeypatch):
 @pytest.fixture
 def no_places(monkeypatch):
     """The environment of a user who knows no mirror of Debian's, on a machine that is no Debian."""
-    from graphcrate.inputs.bases import mirrors
+    from debroot import mirrors
 
     monkeypatch.setattr(mirrors, "of_machine", lambda *_: None)
     monkeypatch.setattr("patienthttp.retry.FIRST_PAUSE", 0.0)

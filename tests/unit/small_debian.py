@@ -8,7 +8,6 @@ import lzma
 import pysequoia
 
 from graphcrate.host.disk.cache import Cache
-from graphcrate.inputs.bases import release as releases
 from graphcrate.inputs.bases.archive import SuiteArchive
 from tests.made import place
 from tests.unit.conftest import Recorder
@@ -30,7 +29,7 @@ def signer():
 def trusted(server, cache, progress, folder, monkeypatch):
     """The archives, with a key that counts as one of Debian's; `folder` is for that key."""
     (folder / "debian-archive-keys.asc").write_text(str(signer().extract_certificate()))
-    monkeypatch.setattr(releases, "_KEYS", folder)
+    monkeypatch.setattr("debroot.release.KEYS", folder)
     return Debian(server, signer(), cache, progress)
 
 

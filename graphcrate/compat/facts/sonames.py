@@ -112,12 +112,6 @@ def wheel_with(header: str, cuda: str) -> str:
     return row.of(cuda.partition(".")[0]) if row is not None else ""
 
 
-def debian_package(library: str) -> str:
-    """Debian's package for a library alone: libX11.so.6 → libx11-6, libXext.so.6 → libxext6 (Policy 8.1)."""
-    name = re.sub(r"\.so(\.|$)", "", re.sub(r"([0-9])\.so\.", r"\1-", library))
-    return name.replace("_", "-").lower()
-
-
 def misfits(package: str, needed: Mapping[str, Collection[str]], torch: str, torch_cuda: str) -> tuple[Misfit, ...]:
     """The libraries of a package that do not load beside a torch built with this CUDA, or "cpu".
 

@@ -3,13 +3,17 @@
 Dates are days of UTC. The caller gives today's.
 """
 
+import dataclasses
 import datetime
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import msgspec
 
+import debroot.distributions
+import debroot.mirrors
 from graphcrate.compat.facts.facts import table
 from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN
 from graphcrate.model.errors import ResolutionError
@@ -39,23 +43,16 @@ class BaseFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compiles_again: bool = False  #: bytecode that its scripts make is another one each time
 
 
-class Distribution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, kw_only=True)
+class Distribution(debroot.distributions.Distribution):
     """A system made of .debs: what its suites have in common. `{…}` stands for what differs."""
 
-    name: str = ""  #: ID in os-release(5), namespace of package URLs; in capitals before the names of variables
-    title: str  #: in texts: "Debian"
-    keys: tuple[str, ...]  #: files in graphcrate/inputs/bases, of who signs its lists
-    main: str  #: folder of its archive on mirrors: "debian"
-    security: str  #: folder of the archive with its fixes: "debian-security"
-    security_pool: str  #: below which that archive has its files: "pool/updates/"
-    components: tuple[str, ...]  #: sections that packages are taken from
-    contents: str  #: its index of files: "main/Contents-{architecture}"
+    name: str = ""  #: also namespace of package URLs; in capitals before the names of variables
     image: str  #: what engines start from: "debian:{suite}-slim"
-    aliases: tuple[str, ...] = ()  #: further names of suites in sources.list(5)
 
     def variable(self, name: str) -> str:
         """The environment's variable for it: "DEBIAN_MIRROR"."""
-        return f"{self.name.upper()}_{name}"
+        return debroot.mirrors.variable(self, name)
 
     @property
     def another_mirror(self) -> str:
@@ -100,7 +97,7 @@ _document = functools.cache(functools.partial(table, "suites", _Document))
 def distributions() -> Mapping[str, Distribution]:
     """Every distribution that is known, by name."""
     rows = _document().distributions.items()
-    return {name: msgspec.structs.replace(distribution, name=name) for name, distribution in rows}
+    return {name: dataclasses.replace(distribution, name=name) for name, distribution in rows}
 
 
 def distribution_of(suite: str) -> Distribution:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from debroot.contents import package_of
 from graphcrate.compat.facts import sonames
 from graphcrate.compat.failures import importing
 from graphcrate.compat.failures.failure import CompileFailure, Diagnosis
@@ -49,7 +50,7 @@ def reason(failure: CompileFailure, step: CompileStep) -> Diagnosis | Unlinked:
 
 def of_debian(failure: CompileFailure, step: CompileStep, unlinked: Unlinked, packages: Mapping[str, str]) -> Diagnosis:
     """Explain libraries of Debian that are absent. `packages`: of each the one to name, as far as that is known."""
-    names = (packages.get(name) or sonames.debian_package(name) for name in unlinked.libraries)
+    names = (packages.get(name) or package_of(name) for name in unlinked.libraries)
     return Diagnosis(
         what=_what(failure, step),
         cause=f"It is linked to {listed(unlinked.libraries)}, which the base with the compiler has and the image has "

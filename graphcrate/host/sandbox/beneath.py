@@ -1,7 +1,7 @@
 """Files below a folder that others' code has written: no link in it is followed, neither out of it nor inside.
 
 A program in a sandbox cannot reach the host; a link that it leaves in its folder could make who reads that do so.
-Links of a root file system, which are followed inside it, are for `host.sandbox.rooted`.
+Links of a root file system, which are followed inside it, are for `debroot.rooted`.
 """
 
 import contextlib

@@ -1,148 +1,56 @@
-"""One Debian package, read (deb(5)): an ar archive whose `data.tar` has the files. Nothing leaves the tree it goes to.
+"""A .deb's files, read by `debroot` with our limits for what is package_pieces and for tars."""
 
-A package may be anybody's: its hash says whose bytes they are, not what they do. Every name is normalised once, here,
-and links of the tree are resolved as a process inside would, never by the host's kernel.
-"""
-
-import errno
-import io
-import os
-import struct
+import contextlib
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import IO
 
+from debroot import deb as debs
+from debroot.deb import FileOwner
 from graphcrate.artifacts.formats.merged import content_of
-from graphcrate.host.disk.inflating import PACKINGS, pieces
-from graphcrate.host.sandbox import rooted
-from graphcrate.model.command import LOCK_AGAIN
+from graphcrate.host.disk.inflating import pieces
+from graphcrate.inputs.bases.debroot_errors import translated
 from graphcrate.model.errors import IntegrityError, LayoutError
 from graphcrate.model.limits import PACKAGE, Gauge
-from graphcrate.model.words import printable
 from graphcrate.oci.blob import TarStream, members
-
-_MAGIC = b"!<arch>\n"
-_HEADER = struct.Struct("16s32s10s2s")  #: of a member: name, times and owners, size, end
-_END = b"`\n"
-_FILE_MODE = 0o777  #: dpkg, inside, gives set-user-id bits: a tree in a cache that others can read has none before
-#: what names that no file system takes do
-_UNWRITABLE = {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EMLINK}
-
-
-class FileOwner(NamedTuple):
-    """Numbers of a file's user and group."""
-
-    uid: int
-    gid: int
 
 
 def inflate_member(deb: Path, target: Path) -> int:
-    """Write a package with its files inflated; return where they begin. Its hash was checked.
-
-    They are read twice, here and by dpkg, which inflates them one after the other. Raises IntegrityError.
-    """
-    content = deb.read_bytes()
-    if not content.startswith(_MAGIC):
-        _fail(deb, "is not an ar archive")
-    data = next((member for member in _members(deb, content) if member[0].startswith("data.tar")), None)
-    if data is None:
-        _fail(deb, "has no data.tar: there are no files in it")
-    name, head, begin, size = data
-    packing = name.removeprefix("data.tar")
-    if packing not in PACKINGS:
-        _fail(deb, f"has its files packed as {printable(packing)}, which is not known")
-    label, about, _, end = _HEADER.unpack(content[head:begin])
-    label = label.replace(packing.encode(), b" " * len(packing)) if packing else label
-    gauge, packed = Gauge(PACKAGE, deb.name, packed=size), io.BytesIO(content[begin : begin + size])
-    with target.open("wb") as file:
-        file.write(content[:begin])
-        written = sum(file.write(piece) for piece in pieces(deb.name, packing, packed, gauge))
-        file.seek(head)
-        file.write(_HEADER.pack(label, about, b"%-10d" % written, end))
-    return begin
-
-
-def _members(deb: Path, content: bytes) -> Iterator[tuple[str, int, int, int]]:
-    """Of each member its name, where its header and its bytes begin, and how many they are."""
-    head = len(_MAGIC)
-    while head < len(content):
-        begin = head + _HEADER.size
-        if len(content) < begin:
-            _fail(deb, f"ends in the middle of a header, at byte {head}")
-        name, _, digits, end = _HEADER.unpack_from(content, head)
-        digits = digits.rstrip(b" ")
-        if end != _END or not digits.isdigit() or begin + int(digits) > len(content):
-            _fail(deb, f"has a broken header at byte {head}")
-        yield name.rstrip(b" /").decode("latin-1"), head, begin, int(digits)
-        head = begin + int(digits) + int(digits) % 2
+    """Write a package with its files package_pieces; return where they begin. Raises IntegrityError."""
+    with translated():
+        return debs.inflate_member(deb, target, package_pieces)
 
 
 def extract(deb: Path, begin: int, root: Path, only: str = "") -> dict[str, FileOwner]:
-    """Write the files of a package as far as they stay in the tree: dpkg, whose root that is, writes all of them.
+    """Write the files of a package as far as they stay in the tree. Raises IntegrityError."""
+    with translated():
+        return debs.extract(deb, begin, root, only, tar_members)
 
-    `only`: the path of a single file to write; empty: all. Return the owners of paths that do not belong to root.
-    Devices, and what something of another kind stands in the place of, are left to dpkg, too. Raises IntegrityError.
-    """
-    owners: dict[str, FileOwner] = {}
-    try:
-        with deb.open("rb") as file:
-            file.seek(begin)
-            stream = TarStream(file, None, (), Gauge(PACKAGE, deb.name, IntegrityError, deb.stat().st_size))
+
+def package_pieces(name: str, packing: str, packed: IO[bytes], size: int) -> Iterator[bytes]:
+    """Yield the plain bytes of a package's member. Raises IntegrityError."""
+    return pieces(name, packing, packed, Gauge(PACKAGE, name, packed=size))
+
+
+def tar_members(deb: Path, begin: int) -> Iterator[tuple[tarfile.TarInfo, Iterable[bytes]]]:
+    """Yield the entries of the tar that begins there, each with its content. Raises NotAPackageError."""
+    with deb.open("rb") as file:
+        file.seek(begin)
+        stream = TarStream(file, None, (), Gauge(PACKAGE, deb.name, IntegrityError, deb.stat().st_size))
+        with _readable(deb):
             for member, _ in members(stream):
-                if (path := entry_path(member.name)) is None or (only and path != only):
-                    continue
-                if member.uid or member.gid:
-                    owners[path] = FileOwner(member.uid, member.gid)
-                if (target := rooted.host_path(root, path)) is not None:
-                    _write(stream, member, target, root)
+                yield member, _content(deb, member, stream)
+
+
+def _content(deb: Path, member: tarfile.TarInfo, stream: TarStream) -> Iterator[bytes]:
+    with _readable(deb):
+        yield from content_of(member, stream)
+
+
+@contextlib.contextmanager
+def _readable(deb: Path) -> Iterator[None]:
+    try:
+        yield
     except LayoutError as error:
-        _fail(deb, f"has files that cannot be read: {error.what}")
-    except OSError as error:
-        if error.errno not in _UNWRITABLE:
-            raise
-        _fail(deb, f"has files that cannot be written: {error}")
-    return owners
-
-
-def entry_path(name: str) -> str | None:
-    """A member's path from the root, as dpkg has it; None for one that leads out, which dpkg is left to judge."""
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    return None if ".." in parts or "\0" in name else "/".join(parts)
-
-
-def _write(stream: TarStream, member: tarfile.TarInfo, target: Path, root: Path) -> None:
-    """Make one file, folder or link at `target`, all of whose parents are folders of the tree or not there yet."""
-    is_folder = target.is_dir() and not target.is_symlink()
-    if member.isdir():
-        if not os.path.lexists(target):
-            rooted.make_folders(target)
-        if target.is_dir() and not target.is_symlink():  # what a link leads to keeps its mode
-            target.chmod(member.mode & 0o7777)
-        return
-    if is_folder or not (member.isreg() or member.issym() or member.islnk()):
-        return
-    source = None
-    if member.islnk():
-        path = entry_path(member.linkname)
-        source = rooted.host_path(root, path) if path else None
-        if source is None or source == target or source.is_symlink() or not source.is_file():
-            return
-    rooted.make_folders(target.parent)
-    target.unlink(missing_ok=True)
-    if source is not None:
-        target.hardlink_to(source)
-    elif member.issym():
-        target.symlink_to(member.linkname)
-    else:
-        with target.open("xb") as file:
-            file.writelines(content_of(member, stream))
-        target.chmod(member.mode & _FILE_MODE)
-
-
-def _fail(deb: Path, what: str) -> NoReturn:
-    raise IntegrityError(
-        f"{deb.name} {what}",
-        cause="The package was damaged before its hash was locked, or it was made to do harm.",
-        next_step=f"lock again, from another mirror: {LOCK_AGAIN}",
-    )
+        debs.fail(deb, f"has files that cannot be read: {error.what}")

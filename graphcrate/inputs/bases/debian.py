@@ -15,7 +15,8 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache, kept
 from graphcrate.inputs import making
 from graphcrate.inputs.bases import Base, listed
-from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, SuiteArchive
+from graphcrate.inputs.bases.archive import SuiteArchive
+from graphcrate.inputs.bases.debroot_errors import REGISTRY_INSTEAD
 from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.inputs.bases.install import install, install_more
 from graphcrate.inputs.bases.normalise import entries, private_keys

@@ -12,16 +12,18 @@ from pathlib import Path
 
 import msgspec
 
+from debroot import snapshot
+from debroot.mirrors import Archives, addresses, is_path, is_time
 from graphcrate.compat.facts import suites
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.net import Client, HttpError
 from graphcrate.host.parallel import Advance, parallel
-from graphcrate.inputs.bases import BaseDriftError, snapshot
+from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.inputs.bases.archive import SuiteArchive
-from graphcrate.inputs.bases.mirrors import Archives, addresses, archives, is_path, is_time
+from graphcrate.inputs.bases.mirrors import archives
 from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN
-from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
+from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import DebianPackage, DebianSource, LockedFile
 from graphcrate.model.words import joined, printable
 from patienthttp.errors import ABSENT, redacted, server_of
@@ -103,6 +105,7 @@ class DebSearch:
     def __init__(self, ctx: Context, listed: str, suite: str) -> None:
         self._ctx, self._cache, self._listed = ctx, ctx.cache, listed
         self._known: Archives = archives(ctx.environment, suite=suite)
+        self._distribution = suites.distribution_of(suite)
         self._client = Client(ctx.environment, note=ctx.progress.note)
         self._note: Callable[[str], None] = ctx.progress.note
         self._lock = threading.Lock()
@@ -119,7 +122,7 @@ class DebSearch:
         if all(package.path for package in packages):
             return list(packages)
         try:
-            paths = SuiteArchive(suite, self._ctx, components, without_security=True).paths()
+            paths = SuiteArchive(suite, self._ctx, components, without_security=True).lists.paths()
         except (NetworkError, IntegrityError) as error:
             self._note(f"{error.what}: the snapshot service is asked for what the lock has no path of")
             return list(packages)
@@ -172,7 +175,7 @@ class DebSearch:
             files = snapshot.files(service, package, self._client.request("GET", url).body)
         except HttpError as error:
             failure = self._sorted(url, error)
-        except UNREADABLE:
+        except ValueError:
             failure = IntegrityError(f"{redacted(url)}: an answer that is not understood")
         else:
             yield from files
@@ -257,7 +260,7 @@ class DebSearch:
         """The error for packages that were nowhere: drift where for each of them a server answered."""
         answered = set().union(*self._lacking.values())
         unanswered = [package for package in gone if package.file.sha256 not in answered]
-        distribution = self._known.distribution
+        distribution = self._distribution
         silent = "; ".join(f"{host}: {why}" for host, why in {**self._busy, **self._silent}.items())
         if unanswered:
             return NetworkError(

@@ -1,115 +1,35 @@
-"""Release files of suites, and what has to hold of one before anything that it lists counts.
+"""Release files fetched: each holds by itself (`debroot.release`), and is no older than the newest that was seen.
 
-One of the distribution's own keys signed it (files beside this one), it is of the suite that was asked for, its dates
-can be of today, and it is no older than the newest that was seen: that one is kept in the cache, as it was signed.
+That one is kept in the cache, as it was signed.
 """
 
-import datetime
-import email.utils
-import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import NamedTuple
 
+from debroot.errors import ListError
+from debroot.release import SignedRelease, SuiteSource, check_dates, check_suite, field_of, moment_of, verified
 from graphcrate.compat.facts import suites
-from graphcrate.compat.facts.suites import Distribution
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import kept_bytes
 from graphcrate.host.net import Client
-from graphcrate.inputs.bases.mirrors import SNAPSHOT_TIME, archives, is_time
-from graphcrate.model.errors import IntegrityError
-from graphcrate.model.limits import LIST, RELEASE
-from graphcrate.model.words import printable
+from graphcrate.inputs.bases.debroot_errors import translated
+from graphcrate.inputs.bases.mirrors import archives
+from graphcrate.model.limits import RELEASE
 from patienthttp.errors import redacted
 from patienthttp.retry import TRIES
 
-_KEYS = Path(__file__).parent  #: has the files of keys
-_PACKINGS = (".xz", ".gz", ".bz2", "")
-_AHEAD = 86_400.0  #: seconds that a list may be ahead of this machine's clock
-#: an address of the snapshot service, or of a mirror laid out like it, which asks for lists of a day
-_OF_A_DAY = re.compile(r"/(\d{8}T\d{6}Z)(?:/|\Z)")
 
+def fetched(source: SuiteSource, ctx: Context, client: Client, tries: int = TRIES) -> SignedRelease:
+    """Fetch a suite's Release file; if a newer one was seen earlier, that one counts, with a note.
 
-def day(time: str) -> str:
-    """ "2026-11-24" of "20261124T021215Z", as the snapshot service writes times."""
-    return f"{time[:4]}-{time[4:6]}-{time[6:8]}"
-
-
-class SuiteSource(NamedTuple):
-    """A suite at an archive. `is_retired`: no Valid-Until of its lists counts, as they are not signed again."""
-
-    archive: str
-    suite: str
-    is_retired: bool = False
-
-    @property
-    def url(self) -> str:
-        return f"{self.archive}/dists/{self.suite}"
-
-    @property
-    def as_of(self) -> float | None:
-        """The time that an address of snapshots names, in Unix seconds; None of other addresses."""
-        times = [time for time in _OF_A_DAY.findall(self.archive) if is_time(time)]
-        return seconds(times[-1]) if times else None
-
-
-class Listed(NamedTuple):
-    """A file that a Release file names. `packing`: one of `inflating.PACKINGS`; `size` in bytes."""
-
-    name: str
-    packing: str
-    sha256: str
-    size: int
-    address: str
-
-
-class SignedRelease(NamedTuple):
-    """A distribution's signed statement about a suite: the hashes of all its lists."""
-
-    url: str  #: of the suite
-    text: str
-
-    @classmethod
-    def of(cls, source: SuiteSource, ctx: Context, client: Client, tries: int = TRIES) -> "SignedRelease":
-        """Fetch it; if a newer one was seen earlier, that one counts, with a note.
-
-        Raises HttpError, and IntegrityError for one that is not signed, of another suite, or of another time.
-        """
-        document = client.request("GET", f"{source.url}/InRelease", tries=tries, limit=RELEASE).body
-        text = _checked(document, source)
+    Raises HttpError, and IntegrityError for one that is not signed, of another suite, or of another time.
+    """
+    document = client.request("GET", f"{source.url}/InRelease", tries=tries, limit=RELEASE).body
+    suite = source.suite.partition("-")[0]
+    with translated(suite):
+        release = SignedRelease.checked(document, source, settings.now(), suites.distribution_of(suite))
         # What names a day asks for the lists of then, and what was seen since is of no matter to it.
-        return cls(source.url, text if source.as_of else _newest(document, text, source, ctx))
-
-    @property
-    def date(self) -> float:
-        """The time at which it was made, in Unix seconds."""
-        moment = _moment(self.text, "Date")
-        assert moment is not None, "it was looked at before"
-        return moment
-
-    @property
-    def time(self) -> str:
-        """The same as the snapshot service writes it ("20261125T021215Z")."""
-        return datetime.datetime.fromtimestamp(self.date, datetime.UTC).strftime(SNAPSHOT_TIME)
-
-    def file(self, stem: str) -> Listed | None:
-        """The file of this name, packed or plain; None where there is none. Raises IntegrityError for one too large."""
-        lines = re.findall(r"^ ([0-9a-f]{64}) +(\d+) (\S+)$", self.text.partition("\nSHA256:")[2], re.MULTILINE)
-        by_name = {name: (sha256, int(size)) for sha256, size, name in lines}
-        packing = next((packing for packing in _PACKINGS if f"{stem}{packing}" in by_name), None)
-        if packing is None:
-            return None
-        sha256, size = by_name[f"{stem}{packing}"]
-        # By its hash where the mirror has that: under its name there may be a newer list by now.
-        by_hash = "\nAcquire-By-Hash: yes" in self.text
-        name = f"{stem.rpartition('/')[0]}/by-hash/SHA256/{sha256}" if by_hash else f"{stem}{packing}"
-        if size > LIST.size:
-            raise IntegrityError(
-                f"{redacted(self.url)} lists {stem}{packing} of {size} bytes: more than is read",
-                next_step=suites.distribution_of(self.url.rpartition("/")[2].partition("-")[0]).another_mirror,
-            )
-        return Listed(name, packing, sha256, size, f"{self.url}/{name}")
+        return release if source.as_of else SignedRelease(source.url, _newest(document, release.text, source, ctx))
 
 
 def names_a_day(environment: Mapping[str, str], suite: str) -> bool:
@@ -117,93 +37,19 @@ def names_a_day(environment: Mapping[str, str], suite: str) -> bool:
     return any(SuiteSource(mirror.main, suite).as_of for mirror in archives(environment, suite=suite).listing)
 
 
-def _checked(document: bytes, source: SuiteSource) -> str:
-    """The text of an InRelease file of a source, of which all holds. Raises IntegrityError."""
-    distribution = suites.distribution_of(source.suite.partition("-")[0])
-    text = verified(document, source.url, distribution)
-    check_suite(text, source, distribution)
-    check_dates(text, source, settings.now(), distribution)
-    return text
-
-
-def verified(document: bytes, url: str, distribution: Distribution) -> str:
-    """The text of an InRelease file, which one of the distribution's keys has to have signed. Raises IntegrityError."""
-    import pysequoia
-
-    def keys(_: object) -> list[pysequoia.Cert]:
-        return [key for name in distribution.keys for key in pysequoia.Cert.split_file(str(_KEYS / name))]
-
-    try:
-        signed = pysequoia.verify(bytes=document, store=keys)
-        return bytes(signed.bytes or b"").decode()
-    except Exception as error:  # the library raises its own and RuntimeError
-        raise IntegrityError(
-            f"the Release file of {redacted(url)} is not signed by a key of {distribution.title}'s that is known here",
-            cause=str(error).partition("\n")[0],
-            next_step=distribution.another_mirror,
-        ) from error
-
-
-def check_suite(release: str, source: SuiteSource, distribution: Distribution) -> None:
-    """Raises IntegrityError for a Release file of another suite than the source's, or of another part of it.
-
-    The part is "security", "updates", … or none. Debian has it in Codename and in Suite ("bookworm-updates",
-    "oldstable-updates"), Ubuntu in Suite alone, and Debian before bullseye in the Label of security. Suite's own word
-    is no help: "stable" becomes "oldstable" on the day of the next release.
-    """
-    suite, _, part = source.suite.partition("-")
-    codename, has_suite, label = (_field(release, name) for name in ("Codename", "Suite", "Label"))
-    parts = [codename.partition("-")[2], has_suite.partition("-")[2]]
-    named = {name.lower() for name in (*parts, label.partition("-")[2]) if name}
-    if codename.partition("-")[0] == suite and named <= {part} and (not part or part in parts):
-        return
-    shown = ", ".join(f"{name} {printable(value)!r}" for name, value in (("Codename", codename), ("Suite", has_suite)))
-    raise IntegrityError(
-        f"{redacted(source.url)} has the signed lists of another suite: {shown}, not {source.suite}",
-        cause="A mirror that mixes its folders up, or somebody on the way who hides what is new.",
-        next_step=distribution.another_mirror,
-    )
-
-
-def check_dates(release: str, source: SuiteSource, now: float, distribution: Distribution) -> None:
-    """Raises IntegrityError for a Release file without a date, of the future, or that was valid until an earlier time.
-
-    `now`: Unix seconds; in its place counts the time that the source's address names.
-    """
-    date, until = _moment(release, "Date"), _moment(release, "Valid-Until")
-    now = now if source.as_of is None else source.as_of
-    if date is None:
-        what, cause = "says no date", "What has no date may be of any time."
-    elif date > now + _AHEAD:
-        what = f"is of {_field(release, 'Date')}, which is to come"
-        cause = "This machine's clock is wrong, or that of whoever signed it."
-    elif until is not None and until < now and not source.is_retired:
-        what = f"was valid until {_field(release, 'Valid-Until')}"
-        cause = "The mirror is no longer kept up to date, or this machine's clock is wrong."
-    elif until is None and _field(release, "Valid-Until"):
-        what, cause = "says no time until which it is valid that can be read", "The file is damaged."
-    else:
-        return
-    raise IntegrityError(
-        f"the Release file of {redacted(source.url)} {what}",
-        cause=cause,
-        next_step=f"check `date`; {distribution.another_mirror}",
-    )
-
-
 def _newest(document: bytes, text: str, source: SuiteSource, ctx: Context) -> str:
-    """The text of the newest Release file seen of a suite, this one or an earlier one. Raises IntegrityError.
+    """The text of the newest Release file seen of a suite, this one or an earlier one. Raises ListError.
 
     A mirror may lag behind another; it must not take back in silence what a lock was already made of.
     """
     record = ctx.cache.path("bases", "releases", source.suite)
     with ctx.cache.exclusively(f"release-{source.suite}"):
-        before = _kept(record, source)
-        if before and _date(before) > _date(text):
-            check_dates(before, source, settings.now(), suites.distribution_of(source.suite.partition("-")[0]))
+        before = _kept(kept_bytes(record) or b"", source)
+        if before and (moment_of(before, "Date") or 0.0) > (moment_of(text, "Date") or 0.0):
+            check_dates(before, source, settings.now())
             ctx.progress.warn(
-                f"{redacted(source.url)}: its lists, of {_field(text, 'Date')}, are older than those seen before, of "
-                f"{_field(before, 'Date')}, which count"
+                f"{redacted(source.url)}: its lists, of {field_of(text, 'Date')}, are older than those seen before, of "
+                f"{field_of(before, 'Date')}, which count"
             )
             return before
         if before != text:
@@ -211,35 +57,11 @@ def _newest(document: bytes, text: str, source: SuiteSource, ctx: Context) -> st
     return text
 
 
-def _kept(record: Path, source: SuiteSource) -> str:
+def _kept(document: bytes, source: SuiteSource) -> str:
     """The text of the Release file in the cache; empty without one that is signed, and of this suite."""
-    distribution = suites.distribution_of(source.suite.partition("-")[0])
     try:
-        text = verified(kept_bytes(record) or b"", source.url, distribution)
-        check_suite(text, source, distribution)
-    except IntegrityError:
+        text = verified(document, source.url, suites.distribution_of(source.suite.partition("-")[0]))
+        check_suite(text, source)
+    except ListError:
         return ""
-    return text if _moment(text, "Date") else ""
-
-
-def _date(release: str) -> float:
-    return _moment(release, "Date") or 0.0
-
-
-def _field(release: str, name: str) -> str:
-    """The value of a field of the first paragraph; empty without it."""
-    match = re.search(rf"^{name}:[ \t]*(.*?)[ \t]*$", release.partition("\nSHA256:")[0], re.MULTILINE)
-    return match[1] if match else ""
-
-
-def _moment(release: str, name: str) -> float | None:
-    """The time of a field, in Unix seconds; None without one that can be read."""
-    try:
-        return email.utils.parsedate_to_datetime(_field(release, name)).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-def seconds(time: str) -> float:
-    """A time as the snapshot service writes it, in Unix seconds. Raises ValueError."""
-    return datetime.datetime.strptime(time, SNAPSHOT_TIME).replace(tzinfo=datetime.UTC).timestamp()
+    return text if moment_of(text, "Date") else ""

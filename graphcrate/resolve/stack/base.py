@@ -7,13 +7,15 @@ from typing import Literal
 
 import msgspec
 
+from debroot.release import day
 from graphcrate.compat.facts import compilers, suites
 from graphcrate.compat.variants.catalog import path_of_lock
 from graphcrate.host import settings, trace
 from graphcrate.host.context import Context
 from graphcrate.host.disk import documents
 from graphcrate.host.disk.cache import kept
-from graphcrate.inputs.bases import Base, provider, release
+from graphcrate.inputs.bases import Base, provider
+from graphcrate.inputs.bases.release import names_a_day
 from graphcrate.model.command import command
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.lock import DebianBase, DebianPackage, Drift, Lock, RegistryBase, encode
@@ -171,11 +173,10 @@ def refuse_older(old: Lock | None, new: Lock, ctx: Context) -> None:
     before, after = (lock.base if lock and isinstance(lock.base, DebianBase) else None for lock in (old, new))
     if before is None or after is None or before.suite != after.suite or not after.listed < before.listed:
         return
-    if release.names_a_day(ctx.environment, after.suite):
+    if names_a_day(ctx.environment, after.suite):
         return
     raise IntegrityError(
-        f"the lists of today are of {release.day(after.listed)}, and the lock has its base from those of "
-        f"{release.day(before.listed)}",
+        f"the lists of today are of {day(after.listed)}, and the lock has its base from those of {day(before.listed)}",
         cause="The mirror is no longer kept up to date, or somebody on the way hides what is new.",
         next_step=suites.distribution_of(after.suite).another_mirror,
     )

@@ -135,12 +135,15 @@ def test_command_line_runs_what_it_is_told(rootfs, monkeypatch, capsys):
     monkeypatch.setattr(box, "run", lambda boxed, start: (seen.append(boxed), -9)[1])
     words = ["--bind", f"{rootfs}:/data:rw", "--env", "A=b=c", "--network", str(rootfs), "sh", "-c", "true"]
     assert __main__.main(words) == 137
-    (told,) = seen
+    told = seen[0]
     assert told.argv == ["sh", "-c", "true"]
     assert told.binds == [Bind(rootfs, "/data", read_only=False)]
     assert told.environment["A"] == "b=c"
     assert told.network is told.needs.internet is True
     assert not told.needs.changes_root
+    assert not told.needs.set_user_id
+    __main__.main(["--write", "--set-user-id", str(rootfs), "dpkg"])
+    assert seen[1].needs.changes_root is seen[1].needs.ignored_owners is seen[1].needs.set_user_id is True
     for wrong in ([str(rootfs)], ["--bind", "/none-such:/x", str(rootfs), "sh"]):
         with pytest.raises(SystemExit):
             __main__.main(wrong)

@@ -9,9 +9,9 @@ import msgspec
 import pysequoia
 import pytest
 
+from debroot import release
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.net import HttpError
-from graphcrate.inputs.bases import release
 from graphcrate.model.errors import LockedError, NetworkError
 from graphcrate.model.lock import Compilation, DebianBase, DebianToolkit, Lock, encode
 from graphcrate.model.recipe import Channel
@@ -44,7 +44,7 @@ def world(cache, progress, signer, no_places, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "AGAIN", (0.0,))
     monkeypatch.setattr(channels, "MIRRORS", {})
     (tmp_path / "debian-archive-keys.asc").write_text(str(signer.extract_certificate()))
-    monkeypatch.setattr(release, "_KEYS", tmp_path)
+    monkeypatch.setattr(release, "KEYS", tmp_path)
     with contextlib.ExitStack() as stack:
         names = ("index", "mirror", "other", "retired", "snapshot")
         servers = {name: stack.enter_context(WheelServer()) for name in names}

@@ -104,7 +104,8 @@ def test_make_targets_commands_and_variables_on_pages_exist():
         made = re.findall(r"(?:`|^)make (?:[A-Z_]+=\S+ )*([a-z][a-z-]*(?:\.py)?)\b(?!=)", page, re.MULTILINE)
         assert set(made) <= targets, name
         assert set(re.findall(r"\./build\.py ([a-z]+)", page)) <= commands, name
-    code = "".join(path.read_text() for path in (ROOT / "graphcrate").rglob("*.py"))
+    folders = (ROOT / "graphcrate", *ROOT.glob("packages/*/src"))
+    code = "".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
     variables = re.findall(r"^\| `([A-Z_]+)`", PAGES["docs/settings.md"], re.MULTILINE)
     assert "GRAPHCRATE_CACHE" in variables
     assert [name for name in variables if name not in code and not name.startswith("PIP_")] == []

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from debroot import mirrors
 from graphcrate.cli import options, run
 from graphcrate.compat.facts.facts import TorchBuild
 from graphcrate.compat.variants import recipes
@@ -30,7 +31,7 @@ from graphcrate.host.defects import TRACEBACK
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import attach, gpu
-from graphcrate.inputs.bases import Base, mirrors
+from graphcrate.inputs.bases import Base
 from graphcrate.model import errors
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import Added, Lock, encode

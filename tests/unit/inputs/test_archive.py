@@ -2,14 +2,13 @@
 
 import functools
 import gzip
-import itertools
 import lzma
 
 import pysequoia
 import pytest
 
-from graphcrate.inputs.bases import archive, release
-from graphcrate.inputs.bases.archive import fits, version_key
+from debroot import release
+from graphcrate.inputs.bases import archive
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from tests.made import refused
 from tests.unit import small_debian
@@ -24,53 +23,6 @@ def debian(server, cache, progress, tmp_path, monkeypatch):
 
 def names(packages):
     return [f"{package.name} {package.version}" for package in packages]
-
-
-#: of 0, 1 and 2 those that are so to 1
-RELATIONS = {"<<": ["0"], "<=": ["0", "1"], "=": ["1"], ">=": ["1", "2"], ">>": ["2"]}
-
-
-def test_version_key_orders_as_debian():
-    for ordered in (
-        "1.0~~ 1.0~ 1.0~rc1 1.0 1.0-1 1.0-1+b1 1.0a 1.0.1 1.2 1.10 2 1:0.1",
-        "2.36-9 2.36-9+deb12u9 2.36-9+deb12u14 2.36-10~ 2.36-10",
-    ):
-        assert all(version_key(a) < version_key(b) for a, b in itertools.pairwise(ordered.split()))
-    assert version_key("1.0") == version_key("1.0-0") == version_key("0:01.00")
-    taken = {relation: [version for version in "012" if fits(version, f"{relation} 1")] for relation in RELATIONS}
-    assert taken == RELATIONS
-
-
-@pytest.mark.parametrize(
-    "ordered",
-    [
-        "1.0 1:0.9 1:2:3 1:2:4 2:0",  # the first colon ends the epoch (Policy 5.6.12)
-        "0 a:1",  # no number before the colon: no epoch
-        f"1 {'9' * 5000} 1{'0' * 5000}",  # more digits than Python makes a number of
-    ],
-    ids=["more colons", "no epoch", "many digits"],
-)
-def test_version_key_orders_malformed_versions(ordered):
-    assert all(version_key(a) < version_key(b) for a, b in itertools.pairwise(ordered.split()))
-
-
-def test_resolved_packages_are_the_newest_with_dependencies(debian):
-    found = debian.opened(
-        stanza("dpkg", Essential="yes", Pre_Depends="libc6 (>= 2), liblzma5:any"),
-        stanza("libc6", "2.36", Depends="libgcc-s1 (>= 12)"),
-        stanza("gcc-12-base", "12", Provides="libgcc-s1 (= 12.2), more"),
-        stanza("liblzma5"),
-        stanza("unwanted", Essential="no"),
-        stanza("python3", Depends="mime-support | media-types, awk, other | liblzma5", Recommends="unwanted"),
-        stanza("other"),
-        stanza("media-types"),
-        stanza("gawk", Provides="awk", Priority="optional"),
-        stanza("mawk", Provides="awk", Priority="required"),
-        updates=[stanza("libc6", "2.36-1")],
-        security=[stanza("libc6", "2.36-1+deb12u1", Depends="libgcc-s1")],
-    ).resolve(["python3"])
-    expected = "dpkg 1, gcc-12-base 12, libc6 2.36-1+deb12u1, liblzma5 1, mawk 1, media-types 1, python3 1"
-    assert ", ".join(names(found)) == expected
 
 
 @pytest.mark.parametrize(
@@ -102,15 +54,7 @@ def test_libraries_of_a_package_to_compile_with_are_those_of_its_version(debian,
         stanza("libeigen3-dev", Suggests="libeigen3-doc"),
         stanza("swig", Depends="swig4.0 (= 1)"),
     )
-    assert suite.linked_by(package) == libraries
-
-
-def test_package_of_the_very_name_is_taken_before_others_that_provide_it(debian):
-    """Also where one of those is chosen anyway: a lock's packages do not depend on what else is asked for."""
-    found = debian.opened(stanza("a", Depends="mawk, awk"), stanza("mawk", Provides="awk"), stanza("awk")).resolve(
-        ["a"]
-    )
-    assert names(found) == ["a 1", "awk 1", "mawk 1"]
+    assert suite.lists.linked_by(package) == libraries
 
 
 def test_uninstallable_package_is_named_with_its_dependency(debian):
@@ -140,7 +84,7 @@ def test_locked_package_has_hash_path_and_list_time(debian):
         9,
         "a" * 64,
     )
-    assert found.paths() == {"a" * 64: filename, "0" * 64: "pool/a_1_amd64.deb"}
+    assert found.lists.paths() == {"a" * 64: filename, "0" * 64: "pool/a_1_amd64.deb"}
     assert found.listed == "20250811T020304Z"
 
 
@@ -184,7 +128,7 @@ def test_mirror_without_the_suite_is_a_network_error(debian):
 
 
 def test_debian_archive_keys_are_complete():
-    keys = pysequoia.Cert.split_file(str(release._KEYS / "debian-archive-keys.asc"))
+    keys = pysequoia.Cert.split_file(str(release.KEYS / "debian-archive-keys.asc"))
     assert {name.split("(")[1][:2] for key in keys for name in map(str, key.user_ids)} == {"11", "12", "13"}
 
 

@@ -2,15 +2,17 @@
 
 import pytest
 
-from graphcrate.compat.facts import sonames
+from debroot import contents as of_debian
+from debroot.errors import BrokenFileError
 from graphcrate.host import settings
 from graphcrate.inputs.bases import contents
-from graphcrate.model.errors import IntegrityError, NetworkError
+from graphcrate.model.errors import NetworkError
 from tests.made import place, refused
 from tests.unit import small_debian
 from tests.unit.wheel_server import Fault
 
-SYSTEM = "usr/lib/x86_64-linux-gnu"
+TRIPLET = "x86_64-linux-gnu"
+SYSTEM = f"usr/lib/{TRIPLET}"
 LINES = (
     f"{SYSTEM}/libX11.so.6                   libs/libx11-6",
     f"{SYSTEM}/nx/X11/libX11.so.6            x11/nxagent",
@@ -47,8 +49,8 @@ def asked(server, part):
 
 
 def test_contents_index_has_libraries_of_loader_folders_only():
-    found = contents.libraries(f"{line}\n".encode() for line in LINES)
-    assert {name: contents.choice(name, packages) for name, packages in found.items()} == {
+    found = of_debian.libraries((f"{line}\n".encode() for line in LINES), TRIPLET)
+    assert {name: of_debian.choice(name, packages) for name, packages in found.items()} == {
         "libGL.so.1": ("libgl1",),
         "libQt5Gui.so.5": ("libqt5gui5",),
         "libX11.so.6": ("libx11-6",),
@@ -64,13 +66,13 @@ def test_contents_index_has_libraries_of_loader_folders_only():
 def test_contents_index_is_read_from_any_chunks(size):
     whole = "".join(f"{line}\n" for line in LINES).encode()
     pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
-    assert contents.libraries(pieces) == contents.libraries([whole])
+    assert of_debian.libraries(pieces, TRIPLET) == of_debian.libraries([whole], TRIPLET)
 
 
 def test_package_name_of_a_library_follows_debian_policy():
-    names = {name: sonames.debian_package(name) for name in ("libX11.so.6", "libXext.so.6", "libssl.so.1.1")}
+    names = {name: of_debian.package_of(name) for name in ("libX11.so.6", "libXext.so.6", "libssl.so.1.1")}
     assert names == {"libX11.so.6": "libx11-6", "libXext.so.6": "libxext6", "libssl.so.1.1": "libssl1.1"}
-    assert contents.choice("libpng16.so.16", ["libpng16-16t64", "libpng-apng"]) == ("libpng16-16t64",)
+    assert of_debian.choice("libpng16.so.16", ["libpng16-16t64", "libpng-apng"]) == ("libpng16-16t64",)
 
 
 #: what compilers, pkg-config and CMake look for
@@ -113,8 +115,8 @@ def test_what_a_build_lacks_is_found_in_debians_index_of_files(debian, kind, nam
 
 
 def test_contents_index_with_an_endless_line_is_refused():
-    with refused(IntegrityError, "line"):
-        contents.libraries([b"x" * 50_000] * 2)
+    with pytest.raises(BrokenFileError, match="line"):
+        of_debian.libraries([b"x" * 50_000] * 2, TRIPLET)
 
 
 def test_contents_index_is_downloaded_once_a_month(debian, server, monkeypatch):
@@ -166,7 +168,7 @@ def test_package_of_an_installed_library_is_the_one_that_dpkg_knows(tmp_path):
     ):
         (lists / f"{package}.list").write_text("".join(f"{path}\n" for path in ("/.", *paths)))
     names = ("libsnappy.so.1", "libsnappy.so", "libopenblas.so.0", "libz.so.1")
-    found = {name: contents.installed(name, tmp_path) for name in names}
+    found = {name: of_debian.installed(name, tmp_path) for name in names}
     assert found == {
         "libsnappy.so.1": ("libsnappy1v5",),
         "libsnappy.so": (),

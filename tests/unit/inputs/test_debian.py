@@ -13,12 +13,13 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from debroot.deb import FileOwner
+from debroot.install import asked, overridden
+from debroot.normalise import EXAMPLES
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.bases import Base, debian, install, normalise
 from graphcrate.inputs.bases import deb as packages
-from graphcrate.inputs.bases.deb import FileOwner
-from graphcrate.inputs.bases.install import asked, overridden
 from graphcrate.model.errors import BuildError, DiskFullError, HostError, IntegrityError
 from graphcrate.model.report import LayerRecord
 from tests import made
@@ -151,7 +152,7 @@ def test_debs_are_extracted_through_usrmerge_links(tmp_path, monkeypatch):
         return Completed(0 if command.step is Step.INSTALL else 1, ())
 
     monkeypatch.setattr(install, "run_in", run_in)
-    monkeypatch.setattr(install, "_FILES", {"etc/passwd": "", "etc/group": ""})
+    monkeypatch.setattr("debroot.install._FILES", {"etc/passwd": "", "etc/group": ""})
     root, counted = tmp_path / "root", []
     assert install.install(debs, root, "bookworm", counted.append) == {}
     assert counted == [debs[0].stat().st_size // 2] * 2 + [0], "each package counts once for each step"
@@ -256,7 +257,7 @@ def test_base_files_are_not_written_through_links(tmp_path, monkeypatch):
 
 def test_apt_sources_link_to_a_host_file_is_not_read(tmp_path):
     (tmp_path / "secret").write_text("Types: deb\nSuites: bookworm\nComponents: main secret\n")
-    place = tmp_path / "root" / normalise.EXAMPLES
+    place = tmp_path / "root" / EXAMPLES
     place.mkdir(parents=True)
     (place / "debian.sources").symlink_to(tmp_path / "secret")
     assert b"secret" not in b"".join(normalise.entries(tmp_path / "root", {}, "bookworm", ("usr", "secret")))[:4096]
@@ -332,7 +333,7 @@ def test_dpkg_script_ends_with_the_removal_of_identities(tmp_path, monkeypatch):
     monkeypatch.setattr(
         install, "run_in", lambda root, command, **_: scripts.append(command.argv[2]) or Completed(0, ())
     )
-    monkeypatch.setattr(install, "_FILES", {"etc/passwd": "", "etc/group": ""})
+    monkeypatch.setattr("debroot.install._FILES", {"etc/passwd": "", "etc/group": ""})
     for name in ("bash", "openssh-server"):
         (tmp_path / name).mkdir()
         package = deb(tmp_path, name, [folder("./etc"), folder("./var/lib/dpkg")])
@@ -368,7 +369,7 @@ def test_link_left_by_a_script_is_not_followed_out_of_the_root(tmp_path, monkeyp
     monkeypatch.setattr(install, "run_in", script)
     package = deb(tmp_path, "bad", [folder("./etc"), folder("./var/lib/dpkg"), folder("./var/lib")])
     if link == "etc/fstab":
-        monkeypatch.setattr(install, "_FILES", {"etc/fstab": "ours", "etc/passwd": "", "etc/group": ""})
+        monkeypatch.setattr("debroot.install._FILES", {"etc/fstab": "ours", "etc/passwd": "", "etc/group": ""})
     install.install([package], tmp_path / "root", "trixie", lambda _: None)
     if link == "etc/fstab":
         assert (tmp_path / "root/etc/fstab").read_text() == "ours"

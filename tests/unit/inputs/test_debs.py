@@ -8,7 +8,8 @@ import msgspec
 import pysequoia
 import pytest
 
-from graphcrate.inputs.bases import BaseDriftError, debs, mirrors, release
+from debroot import mirrors, release
+from graphcrate.inputs.bases import BaseDriftError, debs
 from graphcrate.model.errors import IntegrityError, NetworkError
 from patienthttp.errors import server_of
 from tests.made import deb, file_of, place, refused
@@ -343,7 +344,7 @@ def signed(servers, cache, progress, tmp_path, monkeypatch):
     """The first server's lists, signed by a key of this test's."""
     signer = pysequoia.Tsk.generate("Someone <someone@debian.example>")
     (tmp_path / "debian-archive-keys.asc").write_text(str(signer.extract_certificate()))
-    monkeypatch.setattr(release, "_KEYS", tmp_path)
+    monkeypatch.setattr(release, "KEYS", tmp_path)
     return Debian(servers[0], signer, cache, progress)
 
 

@@ -7,13 +7,15 @@ import tomllib
 import msgspec
 import pytest
 
+from debroot.mirrors import DebianMirror, addresses
+from debroot.normalise import sources
 from graphcrate import render
 from graphcrate.checks.contracts import contents as contracts
 from graphcrate.compat.facts import compilers, suites
 from graphcrate.compat.facts.facts import data
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants import recipes
-from graphcrate.inputs.bases import archive, contents, debian, mirrors, normalise
+from graphcrate.inputs.bases import archive, contents, debian, mirrors
 from graphcrate.model.errors import IntegrityError, ResolutionError
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile, decode_lock
 from graphcrate.model.recipe import BaseSpec
@@ -128,11 +130,11 @@ def test_recipe_base_suite_must_have_a_row_and_its_python():
 def test_made_up_distribution_uses_its_own_mirror_variables(tmp_path):
     mirror = {"MADEUP_MIRROR": "http://a.example/madeup", "DEBIAN_MIRROR": "http://b.example/debian"}
     found = mirrors.archives(mirror, tmp_path, suite="nova")
-    own = mirrors.DebianMirror("http://a.example/madeup", "http://a.example/madeup")
+    own = DebianMirror("http://a.example/madeup", "http://a.example/madeup")
     assert found.listing == (own,)
     assert {one.main.rpartition("/")[2] for one in found.others} == {"madeup"}
-    assert (found.retired, found.snapshot) == (mirrors.DebianMirror(""), ""), "no such place is known of it"
-    paths = list(mirrors.addresses("pool/main/b/bash/bash_5_amd64.deb", "", msgspec.structs.replace(found, others=())))
+    assert (found.retired, found.snapshot) == (DebianMirror(""), ""), "no such place is known of it"
+    paths = list(addresses("pool/main/b/bash/bash_5_amd64.deb", "", found._replace(others=())))
     assert paths == ["http://a.example/madeup/pool/main/b/bash/bash_5_amd64.deb"]
     (tmp_path / "sources.list").write_text("deb http://c.example/madeup nova main\n")
     assert mirrors.own_mirror({}, tmp_path, suite="nova").main == "http://c.example/madeup"
@@ -162,7 +164,7 @@ def test_apt_sources_of_a_made_up_distribution_have_its_components():
     example = (
         "deb http://a.example/madeup nova main restricted universe\ndeb http://a.example/madeup nova-updates main\n"
     )
-    lines = normalise.sources(example, "nova").splitlines()
+    lines = sources(example, "nova", suites.distribution_of("nova")).splitlines()
     assert lines == ["deb http://a.example/madeup nova universe", "deb http://a.example/madeup nova-updates universe"]
 
 

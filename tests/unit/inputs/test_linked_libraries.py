@@ -13,13 +13,14 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from debroot import mirrors, snapshot
 from graphcrate.assembly import extensions as assembling
 from graphcrate.checks.licences import PackageFacts
 from graphcrate.compat.facts import libraries, licences
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.inputs import extensions
-from graphcrate.inputs.bases import BaseDriftError, debs, mirrors, snapshot
+from graphcrate.inputs.bases import BaseDriftError, debs
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions import libraries as orders
 from graphcrate.inputs.extensions import worker

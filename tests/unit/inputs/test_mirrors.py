@@ -1,18 +1,14 @@
 """Debian's archives, and the addresses at which a package may be. Names of mirrors are made up."""
 
+import dataclasses
+
 import pytest
 
-from graphcrate.inputs.bases import mirrors
-from graphcrate.inputs.bases.mirrors import (
-    FURTHER,
-    Archives,
-    DebianMirror,
-    addresses,
-    archives,
-    is_path,
-    is_time,
-    own_mirror,
-)
+from debroot import mirrors
+from debroot.distributions import DEBIAN, SUITES, Layout
+from debroot.mirrors import FURTHER, Archives, DebianMirror, addresses, is_path, is_time
+from graphcrate.compat.facts import suites
+from graphcrate.inputs.bases.mirrors import archives, own_mirror
 
 
 def test_mirror_from_the_environment_wins(tmp_path):
@@ -66,7 +62,11 @@ def mirror(root, security="-security"):
 
 
 A, B, C = (f"http://{name}.example" for name in "abc")
-PUBLIC = {"retired": mirror(mirrors.RETIRED), "snapshot": mirrors.SNAPSHOT}
+PUBLIC = {
+    "retired": mirror(mirrors.RETIRED),
+    "snapshot": mirrors.SNAPSHOT,
+    "distribution": suites.distribution_of("bookworm"),
+}
 
 
 @pytest.mark.parametrize(
@@ -180,3 +180,10 @@ def test_pool_paths_and_snapshot_times_are_recognised():
     assert is_time("20261125T021215Z")
     for text in ("", "now", "20261125", "20261325T021215Z", "20261125T021215Z ", "../../x", "99991231T000000Z", "2"):
         assert not is_time(text)
+
+
+def test_rows_of_the_library_are_those_of_the_project():
+    known = dataclasses.asdict(suites.distribution_of("bookworm"))
+    assert dataclasses.asdict(DEBIAN) == {name: value for name, value in known.items() if name != "image"}
+    rows = {name: Layout(base.links_usr, base.compiles_again) for name, base in suites.bases().items()}
+    assert rows == SUITES

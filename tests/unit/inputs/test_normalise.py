@@ -7,9 +7,10 @@ import tarfile
 
 import pytest
 
+from debroot.deb import FileOwner
+from debroot.normalise import DPKG_RULES
 from graphcrate.compat.facts.identities import identities
-from graphcrate.inputs.bases.deb import FileOwner
-from graphcrate.inputs.bases.normalise import DPKG_RULES, entries, private_keys
+from graphcrate.inputs.bases.normalise import entries, private_keys
 from graphcrate.model.errors import BuildError
 from ocilayout.tar import END_OF_ARCHIVE
 

@@ -141,7 +141,7 @@ def test_toolkit_deb_without_a_path_is_looked_up_in_the_non_free_sections(
 
     def archive(suite, ctx, components, **_):
         asked.append((suite, components))
-        return SimpleNamespace(paths=dict)
+        return SimpleNamespace(lists=SimpleNamespace(paths=dict))
 
     monkeypatch.setattr(debs, "SuiteArchive", archive)
     there = place(cache, {**no_places, "DEBIAN_MIRROR": server.url("/debian")})

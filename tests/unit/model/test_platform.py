@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from debroot.contents import libraries
 from graphcrate.artifacts.tree.binaries import of_opened, over
 from graphcrate.artifacts.tree.reader import OpenedTree
 from graphcrate.artifacts.wheel import check_tags, supported_tags
@@ -17,7 +18,7 @@ from graphcrate.checks.contracts.view import _c_library
 from graphcrate.compat.facts.packages import markers
 from graphcrate.compat.variants import recipes
 from graphcrate.host.sandbox import gpu
-from graphcrate.inputs.bases import contents, install
+from graphcrate.inputs.bases import install
 from graphcrate.model.audit import Contents
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import BuildError, HostError, RecipeError
@@ -172,8 +173,8 @@ def test_the_c_library_is_found_on_each_platform():
 def test_debians_lists_and_index_are_those_of_the_platform():
     index = b"usr/lib/%s/libx.so.1  libs/other\n"
     for triplet, platform in ((b"uname-linux-gnu", MADE_UP), (b"x86_64-linux-gnu", AMD64)):
-        assert contents.libraries([index % triplet], platform) == {"libx.so.1": ("other",)}
-    assert contents.libraries([index % b"uname-linux-gnu"]) == {}
+        assert libraries([index % triplet], platform.triplet) == {"libx.so.1": ("other",)}
+    assert libraries([index % b"uname-linux-gnu"], AMD64.triplet) == {}
     with refused(HostError, "a base for a title cannot be made on "):
         install.install([], ROOT, "bookworm", print, MADE_UP)
 

@@ -21,6 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cwd", default="/", help="its working folder")
     parser.add_argument("--network", action="store_true", help="the host's network, and sockets of TCP and UDP")
     parser.add_argument("--write", action="store_true", help="it may change the folder")
+    parser.add_argument(
+        "--set-user-id", action="store_true", help="with --write: it may make set-user-ID files, as dpkg"
+    )
     given = parser.parse_args(arguments)
     if not given.program:
         parser.error("name a program to run")
@@ -29,7 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     boxed = Box(
         rootfs=given.rootfs,
         argv=given.program,
-        needs=Needs("a command", internet=given.network, changes_root=given.write, ignored_owners=given.write),
+        needs=Needs(
+            "a command",
+            internet=given.network,
+            changes_root=given.write,
+            ignored_owners=given.write,
+            set_user_id=given.set_user_id,
+        ),
         environment={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **_variables(given.env)},
         cwd=given.cwd,
         binds=given.bind,

@@ -115,7 +115,7 @@ class Known:
             return []
         newest = ((package, archive.fixed(package)) for package in base.packages)
         return [
-            DebianFix(package.version, fix, archive.source_of(package.name))
+            DebianFix(package.version, fix, archive.lists.source_of(package.name))
             for package, fix in newest
             if fix is not None
         ]

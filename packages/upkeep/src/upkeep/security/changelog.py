@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from debroot.deb import entry_path
+from debroot.versions import version_key
 from graphcrate.artifacts.formats.merged import content_of
 from graphcrate.host.context import Context
 from graphcrate.host.disk.inflating import pieces
 from graphcrate.inputs.bases import deb as reading
-from graphcrate.inputs.bases.archive import version_key
 from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError, ResolutionError
 from graphcrate.model.limits import METADATA, PACKAGE, Gauge, Limits
@@ -80,7 +81,7 @@ def changelog(deb: Path, package: str) -> str:
         stream = TarStream(plain, None, (), Gauge(PACKAGE, deb.name, IntegrityError, deb.stat().st_size))
         try:
             for member, _ in members(stream):
-                if reading.entry_path(member.name) in names and member.isreg() and member.size <= _LARGEST:
+                if entry_path(member.name) in names and member.isreg() and member.size <= _LARGEST:
                     packed = io.BytesIO(b"".join(content_of(member, stream)))
                     gauge = Gauge(_CHANGELOG, deb.name, packed=member.size)
                     return b"".join(pieces(deb.name, ".gz", packed, gauge)).decode("utf-8", "replace")

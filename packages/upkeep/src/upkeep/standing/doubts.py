@@ -7,8 +7,9 @@ the suite never had, or the lack of fixes that were out when the lists were sign
 from collections.abc import Iterator
 from typing import Literal
 
-from graphcrate.inputs.bases import release
-from graphcrate.inputs.bases.archive import SuiteArchive, version_key
+from debroot import release
+from debroot.versions import version_key
+from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.model.lock import DebianBase, DebianPackage
 from upkeep.standing.presence import Presence
 from upkeep.standing.values import Doubt

@@ -297,7 +297,7 @@ class _Debs:
         self._reached = functools.cache(lambda suite: Presence(ctx, reach, suite))
         paths = {}
         for entry in lists.values():
-            paths.update(entry.archive.paths() if entry.archive else {})
+            paths.update(entry.archive.lists.paths() if entry.archive else {})
         for asked in locks:
             for suite, listed, package in _debian(asked.lock):
                 sha256 = package.file.sha256
@@ -381,7 +381,7 @@ def _updates(lock: Lock, lists: Mapping[_Suite, _Lists]) -> tuple[Update, ...]:
         if (archive := lists[_suite_of(base)].archive) is None:
             continue
         for package in base.packages:
-            if (newer := archive.newer(package)) is not None:
+            if (newer := archive.lists.newer(package)) is not None:
                 newest, is_security = newer
                 update = Update(
                     of=of, name=package.name, locked=package.version, newest=newest, is_security=is_security

@@ -8,11 +8,11 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 
+from debroot import snapshot
+from debroot.mirrors import addresses, is_path, is_time
 from graphcrate.host.context import Context
 from graphcrate.host.net import Client, HttpError
-from graphcrate.inputs.bases import snapshot
-from graphcrate.inputs.bases.mirrors import addresses, archives, is_path, is_time
-from graphcrate.model.errors import UNREADABLE
+from graphcrate.inputs.bases.mirrors import archives
 from graphcrate.model.lock import DebianPackage
 from patienthttp.errors import server_of
 from patienthttp.reach import Reach
@@ -92,7 +92,7 @@ class Presence:
                 sightings.setdefault(place, Sighting.without(place, error.failure))
             else:  # even if its addresses lack it: under its hash the service may have it
                 sightings[place] = Sighting.without(place, error.failure)
-        except UNREADABLE:
+        except ValueError:
             sightings[place] = Sighting(place=place, has=None, why="an answer that is not understood")
         else:
             if not files:

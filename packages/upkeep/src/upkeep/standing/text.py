@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from debroot import release
 from graphcrate.compat.facts import suites
-from graphcrate.inputs.bases import release
 from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.words import joined, listed
 from upkeep.standing.values import Doubt, FileStanding, LocksStanding, LockStanding, SuiteLists, Update

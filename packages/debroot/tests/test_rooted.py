@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from graphcrate.host.sandbox import rooted
+from debroot import rooted
 
 
 @pytest.fixture
