@@ -94,7 +94,7 @@ def _build_from_wheels(
     plan: Plan, compiling: extensions.Compiling, folder: Path, is_tested: bool, packs: Compression | None
 ) -> Built:
     """Build with the embedded builder, from the lock's own files."""
-    from graphcrate.checks.reading import remember_layer
+    from graphcrate.checks.reading import watch_layer
 
     lock, sources, ctx = compiling.lock, compiling.sources, compiling.ctx
     ctx.progress.note(summary.step(1, "download files, make the base"))
@@ -129,7 +129,7 @@ def _build_from_wheels(
                 toolkit=lambda: compiling.toolkit(prepared),
                 unpacks=is_tested or compiling.is_due,
                 packs=packs,
-                on_layer=remember_layer,
+                watch=watch_layer,
                 cache=ctx.cache,
                 environment=ctx.environment,
                 progress=ctx.progress,

@@ -92,15 +92,32 @@ def _selection(folder: Path, below: str = "", chosen: binaries.Keep | None = Non
     return dataclasses.replace(selection, name=f"{selection.name}-{ASKED.name}")
 
 
-def remember_layer(cache: Cache, digest: str) -> None:
-    """Read the files of a layer that this run has unpacked, so that `read_image` finds in the cache what it asks of it.
+class LayerWatch:
+    """Reads a layer while it is written, so that `read_image` finds in the cache what it asks of it.
 
-    For the process that wrote it, whose files the system still has in memory. One that cannot be read is left to
-    `read_image`, which says why.
+    For the process that writes it, whose files the system still has in memory. One that cannot be read is left to
+    `read_image`, which says why. `copies`: those that the layer's writer gives its entries to.
     """
-    files = layer_files.place(cache, digest)
-    if not files.is_dir():
-        return
-    with cache.folder() as folder, suppress(LayoutError):
-        selection = _selection(folder)
-        layers.remembered(digest, selection, cache, lambda: layers.read_unpacked(files, selection))
+
+    def __init__(self, cache: Cache, folder: Path, *, is_unpacked: bool) -> None:
+        self._cache, self._selection = cache, _selection(folder)
+        self.copies = () if is_unpacked else (layers.WrittenLayer(self._selection, folder),)
+
+    def remember(self, digest: str) -> None:
+        """Keep in the cache what was read; of a layer that this run has unpacked read it now."""
+        files = layer_files.place(self._cache, digest)
+        if not self.copies and not files.is_dir():
+            return
+
+        def read() -> layers.LayerTree:
+            return self.copies[0].tree if self.copies else layers.read_unpacked(files, self._selection)
+
+        with suppress(LayoutError):
+            layers.remembered(digest, self._selection, self._cache, read)
+
+
+@contextmanager
+def watch_layer(cache: Cache, is_unpacked: bool) -> Iterator[LayerWatch]:
+    """Yield the watch of a layer that is written in the block; `is_unpacked`: into files, too."""
+    with cache.folder() as folder:
+        yield LayerWatch(cache, folder, is_unpacked=is_unpacked)

@@ -17,7 +17,19 @@ from graphcrate.host.sandbox.sandbox import Inside
 from graphcrate.inputs.bases import Base
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord
+from ocilayout.layer import LayerCopy
 from sifsquash.values import Compression
+
+
+class LayerWatch(Protocol):
+    """A reader of a layer beside its writer."""
+
+    @property
+    def copies(self) -> Sequence[LayerCopy]:
+        """What the layer's writer gives its entries to, besides."""
+
+    def remember(self, digest: str) -> None:
+        """Keep what was seen of the layer, which has this digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +47,8 @@ class BuildOrder:
     toolkit: Callable[[], Path] | None = None  #: makes the folder of the plan's CUDA toolkit
     unpacks: bool = False  #: our own builder unpacks layers of wheels as it writes them: the image will be tested
     packs: Compression | None = None  #: it packs them for a squashfs, too: one will be made of the image
-    #: called with each layer of wheels that was unpacked (cache, digest), by the process that wrote it
-    on_layer: Callable[[Cache, str], None] | None = None
+    #: watches each layer of wheels (in this cache; whether it is unpacked) in the process that writes it
+    watch: Callable[[Cache, bool], AbstractContextManager["LayerWatch"]] | None = None
     #: build arguments: mirrors, package index. Nothing of them may stay in the image
     arguments: Mapping[str, str] = field(default_factory=dict)
     certificates: Path | None = None  #: PEM file of the authorities to trust during the build alone

@@ -4,6 +4,7 @@ The layers of an OCI image layout are read side by side. Where the reader has a 
 of each, under the layer's digest and that name, since many images share a layer.
 """
 
+import contextlib
 import hashlib
 import stat
 import tarfile
@@ -31,6 +32,7 @@ from sifsquash.values import Inode
 
 _FOLDER = "trees"
 _FAST = 1  #: igzip's level
+_SMALL = 1 << 16  #: bytes of a file that is selected in memory
 _KINDS: dict[bytes, Kind] = {
     tarfile.DIRTYPE: "folder",
     tarfile.REGTYPE: "file",
@@ -85,6 +87,46 @@ def read_unpacked(root: Path, selection: Selection) -> LayerTree:
             size = status.st_size if kind == "file" else 0
             tree.by_path[path] = LayerEntry(Entry(kind, mode, 0, 0, size, "", link), content)
     return tree
+
+
+class WrittenLayer:
+    """A layer as a reader sees it, read while it is written; without hashes. A copy for `ocilayout.layer.LayerWriter`.
+
+    `folder`: for what is selected of it, one file at a time.
+    """
+
+    def __init__(self, selection: Selection, folder: Path) -> None:
+        self.tree = LayerTree()
+        self._selection, self._on_disk = selection, folder / "file"
+
+    def folder(self, path: str, mode: int) -> None:
+        """Take a folder."""
+        self.tree.folders.add(path)
+        self._add(path, Entry("folder", mode))
+
+    def symlink(self, path: str, target: str) -> None:
+        """Take a symbolic link."""
+        self._add(path, Entry("symlink", 0o777, link=target))
+
+    @contextlib.contextmanager
+    def file(self, path: str, mode: int, size: int) -> Iterator[Callable[[bytes], object]]:
+        """Take a file; give what takes its content, piece by piece, and what is not selected drops it."""
+        content = None
+        if not self._selection.keep(f"/{path}", size):
+            yield len
+        elif size < _SMALL:
+            pieces: list[bytes] = []
+            yield pieces.append
+            content = self._selection.distil(f"/{path}", size, pieces)
+        else:
+            with self._on_disk.open("wb") as file:
+                yield file.write
+            content = self._selection.distil(f"/{path}", size, self._on_disk)
+            self._on_disk.unlink()
+        self._add(path, Entry("file", mode, size=size), content)
+
+    def _add(self, path: str, entry: Entry, content: bytes | None = None) -> None:
+        self.tree.by_path[path] = LayerEntry(entry, content)
 
 
 def _file(path: str, inode: Inode, content: Iterator[bytes], selection: Selection) -> LayerEntry:

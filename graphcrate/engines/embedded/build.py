@@ -127,7 +127,7 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
         environment=settings.select_for_child(order.environment),
         unpacks=order.unpacks,
         packs=order.packs,
-        on_layer=order.on_layer,
+        watch=order.watch,
     )
     ready = [WheelsLayer(step, shop) for step in plan.of(WheelsStep)]
     later = [WheelsLayer(step, shop) for step in plan.of(CompileStep)]

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from graphcrate.artifacts.formats import packed
 from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat.facts.slim import SLIM_FORMAT
 from graphcrate.compat.plan.planning import LAYER_FORMAT
+from graphcrate.engines.backend import LayerWatch
 from graphcrate.engines.embedded.run import GROWTH
 from graphcrate.host.disk.cache import Cache, kept, kept_bytes
 from graphcrate.host.progress import Progress
@@ -61,7 +63,7 @@ class Workshop:
     compiled: dict[str, Path] = field(default_factory=dict)
     unpacks: bool = False  #: layers of wheels are unpacked while they are written
     packs: Compression | None = None  #: they are packed for a squashfs, too
-    on_layer: Callable[[Cache, str], None] | None = None  #: called with each (a function of a module)
+    watch: Callable[[Cache, bool], AbstractContextManager[LayerWatch]] | None = None  #: a function of a module
 
     def key(self, step: WheelsStep | CompileStep | ToolkitStep | FilesStep) -> str:
         """Hash what a layer's bytes depend on: the step, and the base whose programs make a part of them."""
@@ -166,11 +168,13 @@ class Workshop:
                 return self.keep(key, record)
             files = [(wheel, self.installed(wheel)) for wheel in wheels]
             counted: Advance = lambda amount: advance(int(amount * share))  # noqa: E731
-            record = write_wheels_layer(
-                title, files, self.python, self.cache, counted, slim, unpack=self.unpacks, pack=self.packs
-            )
-            if self.unpacks and self.on_layer is not None:
-                self.on_layer(self.cache, record.digest)
+            with self.watch(self.cache, self.unpacks) if self.watch else contextlib.nullcontext() as watch:
+                copies = watch.copies if watch else ()
+                record = write_wheels_layer(
+                    title, files, self.python, self.cache, counted, slim, copies, unpack=self.unpacks, pack=self.packs
+                )
+                if watch:
+                    watch.remember(record.digest)
             self.keep(same, record)
             return self.keep(key, record)
 

@@ -27,7 +27,7 @@ from graphcrate.oci import layer_files
 from graphcrate.oci.entries import parents
 from graphcrate.oci.image import recorded, writing_errors
 from graphcrate.oci.layer_files import LayerFiles
-from ocilayout.layer import LayerWriter
+from ocilayout.layer import LayerCopy, LayerWriter
 from sifsquash.values import Compression
 
 #: Deflated members of at least this many packed bytes are copied; smaller ones are packed again with their neighbours.
@@ -121,12 +121,14 @@ def write_wheels_layer(
     cache: Cache,
     advance: Advance = lambda _: None,
     slim: Slim | None = None,
+    copies: Sequence[LayerCopy] = (),
     *,
     unpack: bool = False,
     pack: Compression | None = None,
 ) -> LayerRecord:
     """Write the layer of these wheels, equal files once. `advance` gets the wheels' bytes; `slim`: cut libraries;
-    `unpack`: this run's `oci.layer_files` has the layer's files then; `pack`: the cache has its blocks for a squashfs.
+    `copies` get its entries; `unpack`: this run's `oci.layer_files` has the layer's files then; `pack`: the cache has
+    its blocks for a squashfs.
 
     Raises IntegrityError for a wheel that is not what lock or RECORD say, BuildError for two contents of one path.
     """
@@ -134,14 +136,14 @@ def write_wheels_layer(
     owners: list[PackageBytes] = []
     about: list[CutFile] = []
     bytecode = 0
-    with cache.folder() as folder, contextlib.ExitStack() as copies:
+    with cache.folder() as folder, contextlib.ExitStack() as stack:
         blob = folder / "layer"
         unpacked = LayerFiles(folder / "files", LAYER_MTIME) if unpack else None
         blocks = LayerBlocks(folder / "blocks", pack, LAYER_MTIME, default_jobs()) if pack else None
         if blocks:
-            copies.callback(blocks.close)
+            stack.callback(blocks.close)
         with blob.open("wb", buffering=CHUNK) as stream:
-            writer = LayerWriter(stream, LAYER_MTIME, [copy for copy in (unpacked, blocks) if copy])
+            writer = LayerWriter(stream, LAYER_MTIME, [*copies, *(copy for copy in (unpacked, blocks) if copy)])
             for wheel, installation in wheels:
                 if wheel.sha256:
                     _check(wheel.path, wheel.sha256)

@@ -14,7 +14,7 @@ import pytest
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.tree import layers
 from graphcrate.artifacts.tree.binaries import selection
-from graphcrate.artifacts.tree.layers import LayerTree, read_layer, read_unpacked
+from graphcrate.artifacts.tree.layers import LayerTree, WrittenLayer, read_layer, read_unpacked
 from graphcrate.checks import reading
 from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.embedded import build as embedded
@@ -39,12 +39,12 @@ MTIME = 1_700_000_000
 TEXT = b"x = 1\n" * 50_000
 
 
-def written(folder):
+def written(folder, *copies):
     """A layer with all that one of wheels may have: its blob, its files, and its record."""
     blob = folder / "blob"
     with blob.open("wb") as stream:
         beside = LayerFiles(folder / "files", MTIME)
-        writer = LayerWriter(stream, MTIME, [beside])
+        writer = LayerWriter(stream, MTIME, [beside, *copies])
         writer.folder("srv/closed", 0o500)
         writer.data("srv/closed/in", b"1", 0o600)
         writer.data("root/.config/x", b"")
@@ -55,6 +55,7 @@ def written(folder):
         writer.deflated("opt/large.py", len(TEXT), zlib.crc32(TEXT), [raw[:100], raw[100:]])
         binary = make_elf(needed=["libc.so.6"])
         writer.stream("opt/lib/libone.so", len(binary), [binary], 0o755)
+        writer.data("opt/lib/libtwo.so", binary + bytes(1 << 17), 0o755)
         record = writer.finish()
         beside.finish()
     return LayerBlob(path=blob, media_type=spec.LAYER_GZIP), beside.root, record
@@ -111,15 +112,18 @@ def test_image_on_a_disk_without_hard_links_has_copies_of_the_files(tmp_path, mo
     assert seen(tmp_path / "copied") == seen(tmp_path / "plain")
 
 
-def test_audit_reads_of_files_what_it_reads_of_the_layer(tmp_path):
-    blob, files, _ = written(tmp_path)
+def test_audit_reads_of_files_and_of_what_is_written_what_it_reads_of_the_layer(tmp_path):
     chosen = selection(tmp_path)
+    watch = WrittenLayer(chosen, tmp_path)
+    blob, files, _ = written(tmp_path, watch)
     with open_blob(blob) as stream:
         of_blob = read_layer(stream, chosen)
     of_files = read_unpacked(files, chosen)
     assert of_files.by_path == of_blob.by_path
     assert of_files.folders == of_blob.folders
     assert of_files.by_path["opt/lib/libone.so"].content
+    assert (watch.tree.by_path, watch.tree.folders) == (of_blob.by_path, of_blob.folders)
+    assert not (tmp_path / "file").exists()
 
 
 def test_wheel_that_a_layer_has_is_linked_and_another_replaces_no_byte_of_it(tmp_path):
@@ -177,10 +181,13 @@ def test_layers_are_unpacked_while_they_are_written_where_that_is_asked_for(tmp_
     assert not any(place.exists() for place in places)
 
 
-def test_layer_is_read_for_the_checks_when_it_is_written_and_not_again(tmp_path, ctx, compiled_here, monkeypatch):
-    made = order(tmp_path, ctx.cache, {"one": {"one/x.so": make_elf(), "one/x.py": b"1"}}, unpacks=True)
+@pytest.mark.parametrize("unpacks", [False, True])
+def test_layer_is_read_for_the_checks_when_it_is_written_and_not_again(
+    tmp_path, ctx, compiled_here, monkeypatch, unpacks
+):
+    made = order(tmp_path, ctx.cache, {"one": {"one/x.so": make_elf(), "one/x.py": b"1"}}, unpacks=unpacks)
     monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
-    layout = embedded.build_layout(dataclasses.replace(made, on_layer=reading.remember_layer))
+    layout = embedded.build_layout(dataclasses.replace(made, watch=reading.watch_layer))
     read = []
     for name in ("read_unpacked", "read_layer"):
         monkeypatch.setattr(layers, name, lambda *_: read.append(True) or LayerTree())
@@ -195,8 +202,9 @@ def test_layer_that_cannot_be_read_for_the_checks_is_left_to_them(tmp_path, cach
 
     (layer_files.place(cache, "sha256:00") / "a").mkdir(parents=True)
     monkeypatch.setattr(layers, "read_unpacked", refuse)
-    reading.remember_layer(cache, "sha256:00")
-    reading.remember_layer(cache, "sha256:01")  # which was not unpacked
+    with reading.watch_layer(cache, True) as watch:
+        watch.remember("sha256:00")
+        watch.remember("sha256:01")  # which was not unpacked
     assert not list((cache.root / "trees").glob("*"))
 
 
