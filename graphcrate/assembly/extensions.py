@@ -18,6 +18,7 @@ from graphcrate.compat.failures.failure import Beside, CompileFailure, same_with
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import trace
+from graphcrate.host.arrivals import NOTHING, Arrivals
 from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import Base, BaseDriftError
@@ -293,13 +294,13 @@ class Compiling:
         assert folder is not None
         return folder
 
-    def files(self) -> Mapping[str, Path]:
-        """Fetch what is compiled, its tools and what it is compiled against; sha256 → path.
+    def files(self, arrivals: Arrivals = NOTHING) -> Mapping[str, Path]:
+        """Fetch what is compiled, its tools and what it is compiled against (`arrivals` hear of it); sha256 → path.
 
         Raises what `fetch` raises.
         """
         arguments = (self.lock, self.sources, self.ctx)
-        return {**fetch(*arguments), **fetch(*arguments, compilation=True)}
+        return {**fetch(*arguments, arrivals=arrivals), **fetch(*arguments, compilation=True)}
 
     def _build_base(self, step: CompileStep) -> Base:
         image = self.plan.base.base if self.plan else self.lock.base

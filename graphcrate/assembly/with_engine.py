@@ -4,9 +4,10 @@ Light to import, since an unchanged image asks for its key alone: what builds is
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,6 +19,7 @@ from graphcrate.engines import table
 from graphcrate.engines.backend import BuildOrder, Built, Engine
 from graphcrate.engines.embedded import engine as embedded
 from graphcrate.host import process, trace
+from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.shared.site_cache import SiteCache
@@ -27,7 +29,7 @@ from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.resolve.sources.channels import SourceKind, mirror_of, mirrored, user_indexes
-from graphcrate.resolve.sources.fetch import bytes_to_fetch, fetch
+from graphcrate.resolve.sources.fetch import bytes_to_fetch, fetch, installed, paths
 from graphcrate.resolve.stack import base as bases
 from sifsquash.values import Compression
 
@@ -96,48 +98,93 @@ def _build_from_wheels(
     """Build with the embedded builder, from the lock's own files."""
     from graphcrate.checks.reading import watch_layer
 
-    lock, sources, ctx = compiling.lock, compiling.sources, compiling.ctx
+    ctx = compiling.ctx
     ctx.progress.note(summary.step(1, "download files, make the base"))
-    with compiling.in_turn(), ThreadPoolExecutor(1) as side:
-        # Bases are made by Debian's tools while wheels arrive, that with a compiler from the image's own. Layers need
-        # the latter alone.
-        base = side.submit(bases.prepare_base, ctx, plan.base.base)
-        compiler = side.submit(compiling.prepare)
+    with compiling.in_turn(), _inputs(plan, compiling) as inputs:
+
+        def wheels(unpacked: Callable[[], Sequence[Path]]) -> Mapping[str, Path]:
+            inputs.loaded.result()
+            inputs.compiler.result()
+            return compiling.wheels(inputs.base.result(), folder, unpacked)
+
+        outline = bases.outline(ctx, plan.base.base) or inputs.base.result()
+        order = BuildOrder(
+            plan=plan,
+            folder=folder,
+            base=outline,
+            twin=bases.native_twin(ctx, compiling.lock, outline),
+            files=inputs.files,
+            arrivals=inputs.arrivals,
+            made_base=inputs.base,
+            python=inputs.python,
+            compiled=wheels,
+            toolkit=lambda: compiling.toolkit(inputs.base.result()),
+            unpacks=is_tested or compiling.is_due,
+            packs=packs,
+            watch=watch_layer,
+            cache=ctx.cache,
+            environment=ctx.environment,
+            progress=ctx.progress,
+        )
+        return EMBEDDED.build(order)
+
+
+class _Inputs(NamedTuple):
+    """A build's inputs, on their way."""
+
+    base: Future[Base]
+    python: Future[Path]  #: a tree that the base's Python runs in
+    compiler: Future[None]  #: the base with a compiler, where one is needed
+    files: Mapping[str, Path]  #: sha256 → path
+    arrivals: Arrivals  #: of those files
+    loaded: Future[None]  #: all of them are there
+
+
+@contextlib.contextmanager
+def _inputs(plan: Plan, compiling: extensions.Compiling) -> Iterator[_Inputs]:
+    """Make bases by Debian's tools while wheels arrive, that with a compiler from the image's own.
+
+    What is under way ends where the block fails.
+    """
+    lock, sources, ctx = compiling.lock, compiling.sources, compiling.ctx
+    without = () if sources.devel else compiling.layered
+    needed = installed(lock, without)
+    arrivals, python, compiled = Arrivals(each.file.sha256 for each in needed), Future[Path](), len(compiling.absent)
+    more = f", compile {compiled} package{'s' * (compiled != 1)}" if compiled else ""
+
+    def load(base: Future[Base]) -> None:
         try:
-            # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
-            wait([base], timeout=1.0)
-            if base.done():
-                base.result()
-            files = compiling.files() if sources.devel else fetch(lock, sources, ctx, without=compiling.layered)
-            prepared = base.result()
-            twin = bases.native_twin(ctx, lock, prepared)
-            compiled = len(compiling.absent)
-            more = f", compile {compiled} package{'s' * (compiled != 1)}" if compiled else ""
-            ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{more}"))
+            if sources.devel:
+                compiling.files(arrivals)
+            else:
+                fetch(lock, sources, ctx, without=without, arrivals=arrivals)
+        except BaseException as error:
+            arrivals.fail(error)
+            raise
+        base.result()
+        ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{more}"))
 
-            def wheels(unpacked: Callable[[], Sequence[Path]]) -> Mapping[str, Path]:
-                compiler.result()
-                return compiling.wheels(prepared, folder, unpacked)
-
-            order = BuildOrder(
-                plan=plan,
-                folder=folder,
-                base=prepared,
-                twin=twin,
-                files=files,
-                compiled=wheels,
-                toolkit=lambda: compiling.toolkit(prepared),
-                unpacks=is_tested or compiling.is_due,
-                packs=packs,
-                watch=watch_layer,
-                cache=ctx.cache,
-                environment=ctx.environment,
-                progress=ctx.progress,
-            )
-            return EMBEDDED.build(order)
+    with ThreadPoolExecutor(1) as side, ThreadPoolExecutor(1) as loader:
+        base = side.submit(bases.prepare_base, ctx, plan.base.base, python.set_result)
+        base.add_done_callback(lambda made: _settle(python, made))
+        compiler, loaded = side.submit(compiling.prepare), loader.submit(load, base)
+        try:
+            yield _Inputs(base, python, compiler, paths(needed, ctx.cache), arrivals, loaded)
+            loaded.result()
         except BaseException:
+            arrivals.stop()
             process.end_all()
             raise
+
+
+def _settle(python: Future[Path], base: Future[Base]) -> None:
+    """Let what waits for the base's Python have that of the base, or its error, where there was none before."""
+    if python.done():
+        return
+    if error := base.exception():
+        python.set_exception(error)
+    else:
+        python.set_result(base.result().rootfs)
 
 
 def _build_from_text(

@@ -6,11 +6,13 @@ Engines build from the plan's Dockerfile or definition, on the lock's own base, 
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from graphcrate.host.arrivals import NOTHING, Arrivals
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox.sandbox import Inside
@@ -21,12 +23,12 @@ from ocilayout.layer import LayerCopy
 from sifsquash.values import Compression
 
 
-class LayerWatch(Protocol):
+class WatchesLayer(Protocol):
     """A reader of a layer beside its writer."""
 
     @property
     def copies(self) -> Sequence[LayerCopy]:
-        """What the layer's writer gives its entries to, besides."""
+        """Receivers of the entries of the layer, beside its blob."""
 
     def remember(self, digest: str) -> None:
         """Keep what was seen of the layer, which has this digest."""
@@ -47,8 +49,12 @@ class BuildOrder:
     toolkit: Callable[[], Path] | None = None  #: makes the folder of the plan's CUDA toolkit
     unpacks: bool = False  #: our own builder unpacks layers of wheels as it writes them: the image will be tested
     packs: Compression | None = None  #: it packs them for a squashfs, too: one will be made of the image
+    arrivals: Arrivals = NOTHING  #: files that are still on their way to their paths
+    #: the base, when it is made: `base` has its properties, and no layers before
+    made_base: Future[Base] | None = None
+    python: Future[Path] | None = None  #: the tree that the base's Python runs in, which may be there before the base
     #: watches each layer of wheels (in this cache; whether it is unpacked) in the process that writes it
-    watch: Callable[[Cache, bool], AbstractContextManager["LayerWatch"]] | None = None
+    watch: Callable[[Cache, bool], AbstractContextManager["WatchesLayer"]] | None = None
     #: build arguments: mirrors, package index. Nothing of them may stay in the image
     arguments: Mapping[str, str] = field(default_factory=dict)
     certificates: Path | None = None  #: PEM file of the authorities to trust during the build alone

@@ -10,7 +10,7 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -22,6 +22,7 @@ from graphcrate.host import trace
 from graphcrate.model.errors import HostError
 
 Advance = Callable[[int], None]
+_Work = tuple[int, int, object, Callable[..., Any], tuple[object, ...]]
 
 _LOOK_SECONDS = 0.2  #: between two looks at what the workers have advanced
 _PR_SET_PDEATHSIG = 1
@@ -41,7 +42,8 @@ class Pool:
 
     def __init__(self, jobs: int, advance: Advance = lambda _: None) -> None:
         self._jobs, self._advance = jobs, advance
-        self._queue: list[tuple[int, int, object, Callable[..., Any], tuple[object, ...]]] = []
+        self._queue: list[_Work] = []
+        self._waiting: list[tuple[Sequence[Future[Any]], _Work]] = []
         self._numbers = itertools.count()
         self._running: dict[Future[Any], object] = {}
         self._context = _Context()
@@ -60,28 +62,41 @@ class Pool:
                 process.terminate()
         self._executor.shutdown(cancel_futures=True)
 
-    def submit(self, weight: int, call: Callable[..., Any], *arguments: object, of: object = None) -> None:
+    def submit(
+        self,
+        weight: int,
+        call: Callable[..., Any],
+        *arguments: object,
+        of: object = None,
+        after: Sequence[Future[Any]] = (),
+    ) -> None:
         """Have `call(advance, *arguments)` done: heavier work first, among equals the first submitted.
 
         `call` is a function of a module, arguments and result can be pickled. `of` comes back with the result.
+        An argument that is a future is waited for, and handed over as its result; `after`: others to wait for.
         """
-        heapq.heappush(self._queue, (-weight, next(self._numbers), of, call, arguments))
+        futures = [argument for argument in arguments if isinstance(argument, Future)]
+        self._waiting.append(([*after, *futures], (-weight, next(self._numbers), of, call, arguments)))
 
     def results(self) -> Iterator[tuple[Any, Any]]:
         """(`of`, result) of all that is submitted, as it is done; more may be submitted meanwhile.
 
-        Raises the first error; HostError for a worker that was killed.
+        Raises the first error, that of what work waits for too; HostError for a worker that was killed.
         """
-        while self._queue or self._running:
+        while self._queue or self._running or self._waiting:
+            awaited = self._admit()
+            if not self._queue and not self._running:
+                wait(awaited, return_when=FIRST_COMPLETED)
+                continue
             if not self._jobs:
                 _, _, of, call, arguments = heapq.heappop(self._queue)
                 yield of, call(self._advance, *arguments)
                 continue
             while self._queue and len(self._running) < self._jobs:
                 self._start()
-            done, _ = wait(self._running, _LOOK_SECONDS, FIRST_COMPLETED)
+            done, _ = wait({*self._running, *awaited}, _LOOK_SECONDS, FIRST_COMPLETED)
             self._report()
-            for future in done:
+            for future in done & self._running.keys():
                 of = self._running[future]
                 try:
                     result = future.result()
@@ -89,6 +104,21 @@ class Pool:
                     raise _killed() from None
                 del self._running[future]
                 yield of, result
+
+    def _admit(self) -> set[Future[Any]]:
+        """Queue the work that need not wait any more; return what the other work waits for."""
+        still, awaited = [], set[Future[Any]]()
+        for after, work in self._waiting:
+            if absent := [future for future in after if not future.done()]:
+                still.append((after, work))
+                awaited.update(absent)
+            else:
+                for future in after:
+                    future.result()
+                arguments = [each.result() if isinstance(each, Future) else each for each in work[-1]]
+                heapq.heappush(self._queue, (*work[:-1], tuple(arguments)))
+        self._waiting = still
+        return awaited
 
     def _start(self) -> None:
         if self._executor is None:

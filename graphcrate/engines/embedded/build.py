@@ -68,13 +68,19 @@ def build_layout(order: BuildOrder) -> Layout:
     cache lacks the layer that needs them; finished layers stay there. Raises IntegrityError, BuildError, HostError.
     """
     start = settings.now()
-    made, base = build_layers(order, default_jobs()), order.base
-    assert base is not None, "the embedded builder always has the lock's own base"
-    _check_older([*base.layers, *made], order.cache, start)
+    made, base = build_layers(order, default_jobs()), _base(order)
     layers, plan = [*base.layers, *made], order.plan
+    _check_older(layers, order.cache, start)
     config = _labelled(plan.config, [start.path for layer in made for start in layer.starts])
     image = make_image(layers, config, plan.created, base.environment, plan.platform)
     return write_layout(order.folder / FOLDER, image, order.cache.blob, order.plan.tag)
+
+
+def _base(order: BuildOrder) -> Base:
+    """Return the base, when it is made. Raises what its maker raises."""
+    base = order.made_base.result() if order.made_base else order.base
+    assert base is not None, "the embedded builder always has the lock's own base"
+    return base
 
 
 def _labelled(config: ConfigStep, starts: Sequence[str]) -> ConfigStep:
@@ -117,18 +123,8 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
             cause=f"They come from the channel {step.channel.value}, which this machine could not reach.",
             next_step=f"{command('lock', plan.name, cuda=plan.stack.cuda)}    (on a network that reaches it)",
         )
-    shop = Workshop(
-        python=python,
-        glibc=base.glibc,
-        platform=base.platform,
-        interpreter=_interpreter(order.twin or base),
-        files=order.files,
-        cache=order.cache,
-        environment=settings.select_for_child(order.environment),
-        unpacks=order.unpacks,
-        packs=order.packs,
-        watch=order.watch,
-    )
+    shop = _workshop(order, python)
+    compiler = _compiler(order)
     ready = [WheelsLayer(step, shop) for step in plan.of(WheelsStep)]
     later = [WheelsLayer(step, shop) for step in plan.of(CompileStep)]
     claims = Claims()
@@ -138,12 +134,13 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
         if files_step not in additions:
             _claim(files_step, claims)
     with _beside(None if all(layer.exists for layer in later) else order.compiled) as (written, wheels):
-        make(ready, claims, order.progress, jobs)
+        make(ready, claims, order.progress, jobs, order.arrivals, compiler)
         written.set_result(_unpacked(ready, order.cache))
         shop.compiled.update(wheels.result())
-    make(later, claims, order.progress, jobs)
+    make(later, claims, order.progress, jobs, order.arrivals, compiler)
     claims.check_folders()
     claims.check_names()
+    base = _base(order)
     replaced = {path: whose for step in additions for path, whose in _replaced(step, claims, base).items()}
     made = {
         layer.key: msgspec.structs.replace(layer.record, starts=layer.starts())
@@ -163,6 +160,24 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
     return tuple(records)
 
 
+def _workshop(order: BuildOrder, python: str) -> Workshop:
+    """Return what the layers of an order share."""
+    base = order.base
+    assert base is not None
+    return Workshop(
+        python=python,
+        glibc=base.glibc,
+        platform=base.platform,
+        interpreter=_interpreter(order.twin or base, (order.twin or base).rootfs),
+        files=order.files,
+        cache=order.cache,
+        environment=settings.select_for_child(order.environment),
+        unpacks=order.unpacks,
+        packs=order.packs,
+        watch=order.watch,
+    )
+
+
 def _unpacked(layers: Sequence[WheelsLayer], cache: Cache) -> tuple[Path, ...]:
     """The folders of layers that this run unpacked with all bytes of their wheels: none whose libraries are cut."""
     whole = (layer.record for layer in layers if isinstance(layer.step, WheelsStep) and not layer.step.slim)
@@ -170,12 +185,29 @@ def _unpacked(layers: Sequence[WheelsLayer], cache: Cache) -> tuple[Path, ...]:
     return tuple(place for place in places if place.is_dir())
 
 
-def _interpreter(base: Base) -> InsidePython:
-    """Return the interpreter that compiles bytecode."""
+def _interpreter(base: Base, rootfs: Path) -> InsidePython:
+    """Return the interpreter that compiles bytecode, in a tree of the base."""
     version = base.python_version
-    return InsidePython(
-        rootfs=base.rootfs, python=base.python, version=version, base=base.identity, emulator=base.emulator
-    )
+    return InsidePython(rootfs=rootfs, python=base.python, version=version, base=base.identity, emulator=base.emulator)
+
+
+def _compiler(order: BuildOrder) -> Future[InsidePython]:
+    """Return the interpreter that compiles bytecode, when it is there."""
+    made = Future[InsidePython]()
+    base = order.twin or order.base
+    assert base is not None
+
+    def there(rootfs: Future[Path]) -> None:
+        if error := rootfs.exception():
+            made.set_exception(error)
+        else:
+            made.set_result(_interpreter(base, rootfs.result()))
+
+    if order.twin or order.python is None:
+        made.set_result(_interpreter(base, base.rootfs))
+    else:
+        order.python.add_done_callback(there)
+    return made
 
 
 @contextlib.contextmanager

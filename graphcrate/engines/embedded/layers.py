@@ -1,13 +1,14 @@
-"""The layers of a plan, made side by side in two phases.
+"""The layers of a plan, made side by side in three steps each.
 
-First all wheels are inspected, those of sdists built before. Then the sources of each layer are compiled in batches
-and the layer is written, the one that most work hangs on first.
+Of each layer the wheels are inspected when they have arrived, those of sdists built before. Then its sources are
+compiled in batches, when the image's Python is there, and the layer is written, the one that most work hangs on first.
 """
 
 import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,9 @@ from graphcrate.artifacts.formats import packed
 from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat.facts.slim import SLIM_FORMAT
 from graphcrate.compat.plan.planning import LAYER_FORMAT
-from graphcrate.engines.backend import LayerWatch
+from graphcrate.engines.backend import WatchesLayer
 from graphcrate.engines.embedded.run import GROWTH
+from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.disk.cache import Cache, kept, kept_bytes
 from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Advance, Pool
@@ -43,6 +45,8 @@ _MORE_ROOM = 1.1
 _MARGIN = 200 << 20
 #: A byte of source takes as long to compile as this many bytes of a wheel take to copy (measured).
 COMPILE_WEIGHT = 15
+#: An sdist takes as long to build as this many bytes of a wheel take to copy: it begins early, not alone at the end.
+BUILD_WEIGHT = 200_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +67,7 @@ class Workshop:
     compiled: dict[str, Path] = field(default_factory=dict)
     unpacks: bool = False  #: layers of wheels are unpacked while they are written
     packs: Compression | None = None  #: they are packed for a squashfs, too
-    watch: Callable[[Cache, bool], AbstractContextManager[LayerWatch]] | None = None  #: a function of a module
+    watch: Callable[[Cache, bool], AbstractContextManager[WatchesLayer]] | None = None  #: a function of a module
 
     def key(self, step: WheelsStep | CompileStep | ToolkitStep | FilesStep) -> str:
         """Hash what a layer's bytes depend on: the step, and the base whose programs make a part of them."""
@@ -140,10 +144,12 @@ class Workshop:
                 )
         return wheels
 
-    def compile(self, advance: Advance, batch: Sequence[bytecode.BytecodeShard], worth: int) -> None:
+    def compile(
+        self, advance: Advance, batch: Sequence[bytecode.BytecodeShard], worth: int, python: bytecode.InsidePython
+    ) -> None:
         """Compile these shards; `advance` gets the bytes of wheels that this is `worth`."""
         with self.cache.guard():
-            bytecode.compile_shards(batch, self.interpreter, self.cache)
+            bytecode.compile_shards(batch, python, self.cache)
         advance(worth)
 
     def write(
@@ -214,10 +220,13 @@ class WheelsLayer:
         """Return the paths of the records of its wheels, existing or not."""
         return [self.shop.installation_path(origin) for origin in self._origins]
 
-    def inspect(self, pool: Pool) -> None:
-        """Submit the look at the wheels; of sdists they are built first."""
+    def inspect(self, pool: Pool, arrivals: Arrivals) -> None:
+        """Submit the look at the wheels, when they have arrived; of sdists they are built first."""
         packages = list(zip(self.step.packages, self._origins, strict=True))
-        pool.submit(self.size, self.shop.inspect, packages, of=self)
+        files = [each.file.sha256 for package in self.step.packages for each in (package, *package.build)]
+        builds = any(package.is_sdist and not package.compiled for package in self.step.packages)
+        weight = self.size + BUILD_WEIGHT * builds
+        pool.submit(weight, self.shop.inspect, packages, of=self, after=arrivals.of(files))
 
     def claim(self, claims: Claims) -> None:
         """Check the layer's paths against those of the others. Raises BuildError."""
@@ -231,7 +240,7 @@ class WheelsLayer:
         installations = map(self.shop.installation, self._origins)
         return tuple(start for installation in installations if installation for start in installation.starts)
 
-    def compile(self, pool: Pool) -> None:
+    def compile(self, pool: Pool, python: Future[bytecode.InsidePython]) -> None:
         """Submit the batches of sources that are to be compiled; the layer itself where there are none."""
         missing: list[bytecode.BytecodeShard] = []
         shop = self.shop
@@ -249,14 +258,21 @@ class WheelsLayer:
         self._uncompiled = len(batches)
         for batch in batches:
             worth = int(self._share * COMPILE_WEIGHT * sum(job.size for job in batch))
-            pool.submit(weight, shop.compile, batch, worth, of=self)
+            pool.submit(weight, shop.compile, batch, worth, python, of=self)
         if not batches:
             self._write(pool)
 
-    def take(self, record: LayerRecord | None, pool: Pool) -> None:
-        """Go on after a batch, or take the finished layer's record."""
-        self.record = record
-        if record is None:
+    def take(
+        self, result: list[WheelFile] | LayerRecord | None, pool: Pool, python: Future[bytecode.InsidePython]
+    ) -> None:
+        """Go on after the look at the wheels or after a batch, or take the finished layer's record."""
+        if isinstance(result, list):
+            self.wheels = result
+            if self.record is None:
+                self.compile(pool, python)
+        elif result is not None:
+            self.record = result
+        else:
             self._uncompiled -= 1
             if not self._uncompiled:
                 self._write(pool)
@@ -267,8 +283,18 @@ class WheelsLayer:
         pool.submit(self.size, self.shop.write, keys, self.step.title, self.wheels, self._share, slim, of=self)
 
 
-def make(layers: Sequence[WheelsLayer], claims: Claims, progress: Progress, jobs: int) -> None:
-    """Inspect all wheels, then make what the cache lacks. Raises what a worker raises, and BuildError for a clash."""
+def make(
+    layers: Sequence[WheelsLayer],
+    claims: Claims,
+    progress: Progress,
+    jobs: int,
+    arrivals: Arrivals,
+    python: Future[bytecode.InsidePython],
+) -> None:
+    """Inspect all wheels, and make what the cache lacks. Raises what a worker raises, and BuildError for a clash.
+
+    `arrivals`: files that may be on their way; `python`: what compiles, when it is there.
+    """
     missing = [layer for layer in layers if layer.record is None]
     total = sum(layer.size for layer in missing)
     with contextlib.ExitStack() as stack:
@@ -280,17 +306,24 @@ def make(layers: Sequence[WheelsLayer], claims: Claims, progress: Progress, jobs
             what = f"making {len(missing)} layer{'s' if len(missing) > 1 else ''}"
             advance = stack.enter_context(progress.task(what, total)).advance
         pool = stack.enter_context(Pool(jobs, advance))
-        for layer in layers:
-            if not layer.exists:
-                layer.inspect(pool)
-        for layer, wheels in pool.results():
-            layer.wheels = wheels
-        for layer in layers:
-            layer.claim(claims)
-        for layer in missing:
-            layer.compile(pool)
-        for layer, record in pool.results():
-            layer.take(record, pool)
+        absent = [layer for layer in layers if not layer.exists]
+        for layer in absent:
+            layer.inspect(pool, arrivals)
+        unseen = len(absent)
+        if not unseen:
+            _claim_all(layers, claims)
+        for layer, result in pool.results():
+            layer.take(result, pool, python)
+            if isinstance(result, list):
+                unseen -= 1
+                if not unseen:
+                    _claim_all(layers, claims)
+
+
+def _claim_all(layers: Sequence[WheelsLayer], claims: Claims) -> None:
+    """Check the paths of all layers, in the plan's order: the first owner of a path is the same in each build."""
+    for layer in layers:
+        layer.claim(claims)
 
 
 def batched(jobs: Sequence[bytecode.BytecodeShard]) -> Iterator[list[bytecode.BytecodeShard]]:

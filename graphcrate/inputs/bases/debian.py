@@ -3,7 +3,8 @@
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from graphcrate.compat.facts import identities, suites
 from graphcrate.compat.plan.planning import SYSTEM_PATH, base_packages
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache, kept
+from graphcrate.host.sandbox.emulation import is_native
 from graphcrate.inputs import making
 from graphcrate.inputs.bases import Base, listed
 from graphcrate.inputs.bases.archive import SuiteArchive
@@ -67,17 +69,19 @@ def lock_of(archive: SuiteArchive, spec: BaseSpec, python: str) -> DebianBase:
     return base
 
 
-def prepare(lock: DebianBase, ctx: Context) -> Base:
+def prepare(lock: DebianBase, ctx: Context, on_python: Callable[[Path], None] | None = None) -> Base:
     """Install the locked packages into a base in the cache; no list of packages is asked for.
+
+    `on_python` gets a tree that the base's Python runs in, where one is there before the base: of this run.
 
     Raises BaseDriftError where no server has one of them, NetworkError where no server answers, HostError.
     """
     name, cache = key(lock), ctx.cache
-    record, rootfs = record_path(lock, cache), cache.path("bases", "debian", name, "rootfs")
+    record, rootfs = record_path(lock, cache), _rootfs(lock, cache)
     if (layer := _cached(record, cache)) is None or not rootfs.is_dir():
         with cache.exclusively(f"base-{name}"), cache.guard():
             if (layer := _cached(record, cache)) is None:
-                layer = _build(lock, ctx)
+                layer = _build(lock, ctx, on_python)
                 cache.keep(record, msgspec.json.encode(layer))
             with ctx.progress.task(f"unpacking {suites.titled(lock.suite)}", layer.size) as task:
                 blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
@@ -93,7 +97,7 @@ def prepare_compiler(lock: DebianBase, base: DebianBase, ctx: Context) -> Base:
     Raises as `prepare`.
     """
     further, is_ours = beyond(lock, base), not any(making.is_kept(makers(each, ctx.cache)) for each in (lock, base))
-    whole, rootfs = ctx.cache.path("bases", "debian", key(lock), "rootfs"), _grown(lock, ctx.cache)
+    whole, rootfs = _rootfs(lock, ctx.cache), _grown(lock, ctx.cache)
     if is_ours and (not further or whole.is_dir()):
         return prepare(lock, ctx)
     if not rootfs.is_dir():
@@ -134,6 +138,18 @@ def _grow(lock: DebianBase, further: Sequence[DebianPackage], below: Base | None
                 unpack(layers, root)
                 install_more(debs, root, task.advance, below.emulator)
         ctx.cache.adopt(root, rootfs)
+
+
+def outline(lock: DebianBase, ctx: Context) -> Base | None:
+    """Return a locked base without its layers, before it is made; None where an emulator has to run its programs."""
+    if not is_native(platform_of(lock)) or not python_version(lock):
+        return None
+    return _base(lock, (), _rootfs(lock, ctx.cache), ctx)
+
+
+def _rootfs(lock: DebianBase, cache: Cache) -> Path:
+    """The folder that a base's layer is unpacked to."""
+    return cache.path("bases", "debian", key(lock), "rootfs")
 
 
 def _base(lock: DebianBase, layers: tuple[LayerRecord, ...], rootfs: Path, ctx: Context) -> Base:
@@ -199,8 +215,28 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
     return layer if layer is not None and cache.blob(layer.digest).is_file() else None
 
 
+def _python_tree(on_python: Callable[[Path], None] | None, cache: Cache) -> Callable[[Path], None]:
+    """Return what links the files that Python runs with into a tree of its own: dpkg goes on in the one that it gets.
+
+    The same files are in the base at last, so what Python compiles is the same.
+    """
+
+    def link(root: Path) -> None:
+        if on_python:
+            tree = cache.own / "python"
+            shutil.copytree(root, tree, symlinks=True, copy_function=os.link, ignore=_without_shared)
+            on_python(tree)
+
+    return link
+
+
+def _without_shared(folder: str, names: list[str]) -> list[str]:
+    """Leave out what is below /usr/share and /var: most of a base's files, and nothing that Python is started with."""
+    return names if folder.endswith(("/usr/share", "/var")) else []
+
+
 @writing_errors()
-def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
+def _build(lock: DebianBase, ctx: Context, on_python: Callable[[Path], None] | None) -> LayerRecord:
     ctx.cache.require(SCRATCH_BYTES, f"the {suites.titled(lock.suite)} base")
     platform = platform_of(lock)
     emulator = prepare_emulator(platform, ctx)
@@ -209,7 +245,8 @@ def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
         root, partial = folder / "root", folder / "layer"
         size = sum(path.stat().st_size for path in debs)
         with ctx.progress.task(f"installing {len(debs)} packages of {suites.titled(lock.suite)}", size) as task:
-            owners = install(debs, root, lock.suite, task.advance, platform, emulator)
+            early = on_python if on_python and is_native(platform) else None
+            owners = install(debs, root, lock.suite, task.advance, platform, emulator, _python_tree(early, ctx.cache))
         keys = private_keys(root)
         for path in keys:
             ctx.progress.warn(

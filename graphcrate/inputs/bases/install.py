@@ -31,11 +31,13 @@ def install(
     advance: Callable[[int], None],
     platform: Platform = DEFAULT,
     emulator: Emulator | None = None,
+    on_extracted: Callable[[Path], None] = lambda _: None,
 ) -> dict[str, FileOwner]:
     """Make a system of these packages in the new folder `root`. Return the owners of paths that are not root's.
 
     Call `advance` with bytes of the packages as they are unpacked and set up: half of a package's size for each.
-    `emulator`: what runs the packages' programs where this machine is another one than the platform's.
+    `emulator`: what runs the packages' programs where this machine is another one than the platform's. `on_extracted`
+    gets `root` when all files of the packages are there, and none is set up.
     Raises BuildError where one cannot be installed, HostError where this machine cannot run them, or has no user
     namespaces.
     """
@@ -54,6 +56,7 @@ def install(
             machine=Machine(platform.debian, platform.loader_folder),
             after=identities.after_install({path.name.partition("_")[0] for path in debs}),
             advance=advance,
+            on_extracted=on_extracted,
         )
 
 

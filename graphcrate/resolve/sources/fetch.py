@@ -4,7 +4,7 @@ A lock names files, not addresses: `resolve.sources.search` says where each is l
 resumed."""
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,6 +12,7 @@ import msgspec
 
 from graphcrate.compat.facts.crates import Crate
 from graphcrate.host import trace
+from graphcrate.host.arrivals import NOTHING, Arrivals
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.parallel import Advance, StoppedError, parallel
 from graphcrate.model.command import command, setting
@@ -42,33 +43,55 @@ def fetch(
     *,
     compilation: bool = False,
     without: Collection[str] = (),
+    arrivals: Arrivals = NOTHING,
 ) -> Mapping[str, Path]:
     """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
 
     `compilation`: instead, what only a compile needs, without Debian's packages. `without`: packages (sha256s of their
-    files) that nothing is made of. What has arrived stays.
+    files) that nothing is made of. `arrivals` hear of each file. What has arrived stays.
     Raises IntegrityError when every source has other bytes, NetworkError, HostError for a local file that may not be
     read, DiskFullError, and LockedError for a request of locked files alone when sources answer and none has one.
     """
     cache = ctx.cache
     packages: list[LockedPackage | LockedCrate] = []
-    left = tuple(package for package in lock.packages if package.file.sha256 not in without)
-    made = msgspec.structs.replace(lock, packages=left)
-    packages += (*made.for_compilation(), *made.crates()) if compilation else made.installed()
-    if absent := _absent(packages, cache):
+    packages += (*lock.for_compilation(), *lock.crates()) if compilation else installed(lock, without)
+    absent = _absent(packages, cache)
+    for sha256 in {package.file.sha256 for package in packages} - {package.file.sha256 for package in absent}:
+        arrivals.arrived(sha256)
+    if absent:
         total = sum(package.file.size for package in absent)
         cache.require(total + MARGIN, "the download")
         offers = Offers.of_lock(Sources(request, cache, ctx.environment, ctx.progress.note, ctx.progress), lock)
         title = f"fetching {number_of(len(absent), 'file')}" + (" to compile with" if compilation else "")
         with ctx.progress.task(title, total) as task:
+
+            def bring(package: LockedPackage | LockedCrate, advance: Advance) -> None:
+                fetch_one(package, offers, advance)
+                arrivals.arrived(package.file.sha256)
+
+            def advance(count: int) -> None:
+                arrivals.go_on()
+                task.advance(count)
+
             parallel(
-                lambda package, advance: fetch_one(package, offers, advance),
+                bring,
                 absent,
                 threads=THREADS,
-                advance=task.advance,
+                advance=advance,
                 size=lambda package: package.file.size,
             )
         offers.sources.failures.sum_up()
+    return paths(packages, cache)
+
+
+def installed(lock: Lock, without: Collection[str] = ()) -> list[LockedPackage]:
+    """Return what `fetch` brings of the packages that are installed as they are."""
+    left = tuple(package for package in lock.packages if package.file.sha256 not in without)
+    return msgspec.structs.replace(lock, packages=left).installed()
+
+
+def paths(packages: Iterable[LockedPackage | LockedCrate], cache: Cache) -> Mapping[str, Path]:
+    """Return where the cache has, or will have, the files of packages: sha256 → path."""
     return {package.file.sha256: cache.file(package.file.sha256, package.file.name) for package in packages}
 
 

@@ -1,7 +1,7 @@
 """The base of a lock: made by its provider, and replaced by today's where no mirror has what the lock names."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -59,12 +59,24 @@ def compiler_spec(variant: Variant, suite: str, compiler: str, besides: Sequence
 
 
 @trace.span("make the base")
-def prepare_base(ctx: Context, base: AnyBase | None) -> Base:
-    """The base in the cache. Raises BaseDriftError when its files are gone, and what its provider raises."""
+def prepare_base(ctx: Context, base: AnyBase | None, on_python: Callable[[Path], None] | None = None) -> Base:
+    """The base in the cache. Raises BaseDriftError when its files are gone, and what its provider raises.
+
+    `on_python` gets a tree that its Python runs in, where one is there before the base.
+    """
     assert base is not None, "an open plan is for engines"
+    early = (on_python,) if on_python and isinstance(base, DebianBase) else ()
     of_name = provider("debian" if isinstance(base, DebianBase) else "registry")
-    made: Base = of_name.prepare(base, ctx)
+    made: Base = of_name.prepare(base, ctx, *early)
     return made
+
+
+def outline(ctx: Context, base: AnyBase | None) -> Base | None:
+    """Return a base without its layers, before it is made; None where only the made one says what it is."""
+    if not isinstance(base, DebianBase):
+        return None
+    known: Base | None = provider("debian").outline(base, ctx)
+    return known
 
 
 @trace.span("make the base with a compiler")

@@ -36,13 +36,15 @@ def drifted(world):
     """A function that makes the locked base's package go from all places, and Debian have another today."""
 
     def go(today=TODAY):
-        def prepare(ctx, lock):
+        def prepare(ctx, lock, *_):
             if lock != today:
                 raise BaseDriftError(GONE, cause="Mirrors keep the newest version only.", next_step="lock again")
             return world.base()
 
         world.patch.setattr(base, "prepare_base", prepare)
-        world.patch.setattr(base, "provider", lambda name: SimpleNamespace(lock=lambda *_: today))
+        world.patch.setattr(
+            base, "provider", lambda name: SimpleNamespace(lock=lambda *_: today, outline=lambda *_: None)
+        )
 
     return go
 

@@ -6,6 +6,8 @@ import importlib.util
 import io
 import os
 import tarfile
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +20,8 @@ from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.engines.embedded import layers, run
 from graphcrate.engines.embedded.layers import BATCH, batched
-from graphcrate.host.disk.cache import Cache
+from graphcrate.host.arrivals import Arrivals
+from graphcrate.host.disk.cache import Cache, kept
 from graphcrate.host.process import Completed
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import Base
@@ -40,6 +43,7 @@ from graphcrate.model.plan import (
     WheelsStep,
 )
 from graphcrate.model.recipe import Channel
+from graphcrate.model.report import LayerRecord
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import Validation, validate
 from tests import made
@@ -186,6 +190,58 @@ def test_embedded_build_of_a_plan_gives_a_valid_layout(tmp_path, cache, monkeypa
     assert (artifact.kind, artifact.reference, artifact.digest) == ("layout", str(tmp_path / "oci"), layout.digest)
     assert (layout.tag, progress.total) == ("1.0", sum(package.file.size for package in packages))
     assert progress.total * 0.95 < progress.done <= progress.total
+
+
+def arriving(plan, files, cache, base, python):
+    """An order whose files and base are on their way."""
+    return BuildOrder(
+        plan=plan, folder=Path("/nowhere"), base=BASE, files=files, cache=cache, environment={}, progress=Recorder(),
+        arrivals=Arrivals(files), made_base=base, python=python,
+    )  # fmt: skip
+
+
+def test_layers_are_written_before_the_last_wheel_and_the_base_are_there(tmp_path, cache):
+    packages, files = wheels(tmp_path, one={"one/x.py": b"1"}, two={"two/x.py": b"2"}, three={"three/x": b"3"})
+    plan = planned(*(wheels_step(package.name, (package,)) for package in packages))
+    with contextlib.closing(Cache(tmp_path / "other")) as other:
+        expected = build(plan, files, other)
+    one, two, three = (package.file.sha256 for package in packages)
+    order = arriving(plan, files, cache, Future(), Future())
+    hidden = files[two].rename(tmp_path / "on its way")
+
+    def written(*titles):
+        while {kept(path, LayerRecord).title for path in cache.root.glob("layers/*.json")} != set(titles):
+            time.sleep(0.01)
+
+    def go():
+        order.arrivals.arrived(three)
+        written("three")  # which has no source to compile
+        order.arrivals.arrived(one)
+        order.python.set_result(tmp_path)
+        written("one", "three")
+        hidden.rename(files[two])
+        order.arrivals.arrived(two)
+        written("one", "two", "three")
+        order.made_base.set_result(BASE)
+
+    with ThreadPoolExecutor(1) as side:
+        going = side.submit(go)
+        assert embedded.build_layers(order, 0) == expected
+        going.result()
+
+
+@pytest.mark.parametrize("which", ["wheel", "base"])
+def test_build_ends_with_the_error_of_what_is_on_its_way(one, cache, which):
+    base = Future()
+    order = arriving(*one, cache, base, base)
+    if which == "base":
+        for sha256 in order.files:
+            order.arrivals.arrived(sha256)
+        base.set_exception(BuildError("no such base"))
+    else:
+        order.arrivals.fail(BuildError("no such wheel"))
+    with refused(BuildError, f"no such {which}"):
+        embedded.build_layers(order, 0)
 
 
 def test_embedded_build_reuses_layers_except_for_another_python(one, cache, compiled_here):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from unittest import mock
@@ -62,6 +63,34 @@ def test_pool_with_a_killed_worker_is_a_host_error_after_the_results_before_it(m
         for number in range(3):
             pool.submit(3 - number, double, number, of=number)
         assert list(pool.results()) == [(0, 0), (1, 2), (2, 4)]
+
+
+def test_pool_waits_for_what_work_needs_and_hands_it_over():
+    late, there, other = Future(), Future(), Future()
+    there.set_result(4)
+    with workers.Pool(0) as pool:
+        pool.submit(9, double, late, of="late")
+        pool.submit(1, double, there, of="there", after=[other])
+        pool.submit(0, double, 1, of="at once")
+        results = pool.results()
+        assert next(results) == ("at once", 2)
+        other.set_result(None)
+        assert next(results) == ("there", 8)
+        threading.Timer(0.05, late.set_result, (7,)).start()
+        assert list(results) == [("late", 14)]
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_pool_raises_the_error_of_what_work_waits_for(monkeypatch, jobs):
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Killed)
+    monkeypatch.setattr(Killed, "at", -1)
+    late, never = Future(), Future()
+    with workers.Pool(jobs) as pool:
+        pool.submit(1, double, late)
+        pool.submit(1, double, never)
+        threading.Timer(0.05, late.set_exception, (ValueError("it was not there"),)).start()
+        with pytest.raises(ValueError, match="it was not there"):
+            list(pool.results())
 
 
 class Ended(BaseException):

@@ -61,7 +61,7 @@ def test_python_version_of_a_base_is_read_from_the_lock():
 def test_base_is_built_again_only_if_a_package_changes(cache, monkeypatch):
     digest, built = "sha256:" + "0" * 64, []
 
-    def build(lock, ctx):
+    def build(lock, ctx, on_python):
         built.append(lock)
         ctx.cache.write(ctx.cache.blob(digest), b"")
         return LayerRecord(title="", digest=digest, diff_id=digest, size=0, unpacked_size=0)

@@ -13,6 +13,7 @@ import pytest
 
 from graphcrate.compat.facts import addresses
 from graphcrate.compat.variants.request import SourceOptions
+from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.net import Client
 from graphcrate.host.parallel import StoppedError
@@ -306,6 +307,28 @@ def test_failed_file_stops_the_search_for_others(server, cache):
     with pytest.raises(StoppedError):
         store.fetch_one(locked(small_wheel("numpy", "1.0")), offers, stopped)
     assert server.asked == []
+
+
+def test_files_arrive_one_by_one_and_those_of_the_cache_at_once(server, cache):
+    numpy, flit = served(server, small_wheel("numpy", "1.0"), small_wheel("flit-core", "1.0"))
+    ctx = place(cache, index_of(server))
+    fetch(lock_of(flit), SourceOptions(), ctx)
+    arrivals = Arrivals([numpy.file.sha256, flit.file.sha256, "another"])
+    fetch(lock_of(numpy, flit), SourceOptions(), ctx, arrivals=arrivals)
+    there = [future.done() for future in arrivals.of([numpy.file.sha256, flit.file.sha256, "another", "unknown"])]
+    assert there == [True, True, False]
+    error = NetworkError("gone")
+    arrivals.fail(error)
+    assert [future.exception() for future in arrivals.of([numpy.file.sha256, "another"])] == [None, error]
+
+
+def test_fetch_ends_when_nothing_waits_for_it_any_more(server, cache):
+    (numpy,) = served(server, small_wheel("numpy", "1.0"))
+    arrivals = Arrivals([numpy.file.sha256])
+    arrivals.stop()
+    with pytest.raises(StoppedError):
+        fetch(lock_of(numpy), SourceOptions(), place(cache, index_of(server)), arrivals=arrivals)
+    assert not cache.has_file(numpy.file.sha256, numpy.file.name, numpy.file.size)
 
 
 def test_fetch_error_names_the_lock_command_or_the_network_if_all_are_silent(server, mirrors, get_public):

@@ -111,12 +111,14 @@ def install(
     machine: Machine = Machine(),  # noqa: B008 (a value)
     after: Sequence[str] = (),
     advance: Callable[[int], None] = lambda _: None,
+    on_extracted: Callable[[Path], None] = lambda _: None,
 ) -> dict[str, FileOwner]:
     """Make a system of these packages in the new folder `root`. Return the owners of paths that are not root's.
 
     `work`: an empty folder on the same disk, to be removed afterwards. `epoch`: the time that scripts take for now
     (SOURCE_DATE_EPOCH). `after`: lines of shell that run when all is installed. `advance` gets bytes of the packages
-    as they are unpacked and set up: half of a package's size for each.
+    as they are unpacked and set up: half of a package's size for each. `on_extracted` gets `root` when all files of the
+    packages are there, and none is set up.
     Raises DpkgError, NotAPackageError, LinkInTheWayError, TooDeepError, and what `hands` raise.
     """
     root.mkdir(0o755)
@@ -128,6 +130,7 @@ def install(
     inflated_debs = _laid_out(debs, work, hands)
     for deb, begin in inflated_debs:
         owners |= extract(deb, begin, root, members=hands.members)
+    on_extracted(root)
     calls = _run_dpkg(root, work, _script(after, layout), _counter(debs, advance), hands, epoch)
     for name, text in _FILES.items():
         try:
