@@ -18,7 +18,8 @@ from graphcrate.checks import system
 from graphcrate.compat.facts import compilers, identities
 from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.host.sandbox.steps import Step
-from graphcrate.inputs.bases import debian, normalise
+from graphcrate.inputs.bases import debian, install, normalise
+from graphcrate.inputs.wheels import bytecode, compile_program
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.publish.bill import parts
@@ -83,6 +84,39 @@ def test_versions_packages_and_bytecode_are_as_they_are_told_to_be(base, lock, c
     assert not [line for line in lines if "stale" in line or line.startswith("# code object from '/")]
     monkeypatch.setattr(debian, "_build", None)
     assert debian.prepare(lock, place(cache)) == base
+
+
+class ExtractedError(Exception):
+    """The packages are extracted."""
+
+
+def test_bytecode_is_the_same_before_dpkg_has_set_the_packages_up(lock, base, cache, scratch):
+    sources = sorted((base.rootfs / f"usr/lib/python{PYTHON}").glob("*.py"))
+    made = []
+
+    def compiled(tree):
+        folder = scratch / f"compiled-{len(made)}"
+        folder.mkdir()
+        shutil.copyfile(compile_program.__file__, folder / bytecode.PROGRAM)
+        with (folder / "0.sources").open("wb") as bundle:
+            for path in sources:
+                compile_program.write_entry(bundle, f"/opt/{path.name}", path.read_bytes())
+        python = bytecode.InsidePython(rootfs=tree, python=base.python, version=base.python_version, base="")
+        done = python.run(folder)
+        assert done.returncode == 0, done.lines
+        made.append((folder / "0.bytecode").read_bytes())
+
+    def extracted(tree):
+        compiled(tree)
+        raise ExtractedError
+
+    debs = [cache.file(package.file.sha256, package.file.name) for package in lock.packages]
+    early = debian.python_tree(extracted, cache)
+    with pytest.raises(ExtractedError):
+        install.install(debs, scratch / "root", SUITE, lambda _: None, on_extracted=early)
+    compiled(base.rootfs)
+    assert len(sources) > 100
+    assert made[0] == made[1]
 
 
 def test_compiler_base_is_the_same_tree_on_a_copy_of_the_image_base_and_made_whole(lock, base, cache):

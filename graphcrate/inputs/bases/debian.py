@@ -215,7 +215,7 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
     return layer if layer is not None and cache.blob(layer.digest).is_file() else None
 
 
-def _python_tree(on_python: Callable[[Path], None] | None, cache: Cache) -> Callable[[Path], None]:
+def python_tree(on_python: Callable[[Path], None] | None, cache: Cache) -> Callable[[Path], None]:
     """Return what links the files that Python runs with into a tree of its own: dpkg goes on in the one that it gets.
 
     The same files are in the base at last, so what Python compiles is the same.
@@ -246,7 +246,7 @@ def _build(lock: DebianBase, ctx: Context, on_python: Callable[[Path], None] | N
         size = sum(path.stat().st_size for path in debs)
         with ctx.progress.task(f"installing {len(debs)} packages of {suites.titled(lock.suite)}", size) as task:
             early = on_python if on_python and is_native(platform) else None
-            owners = install(debs, root, lock.suite, task.advance, platform, emulator, _python_tree(early, ctx.cache))
+            owners = install(debs, root, lock.suite, task.advance, platform, emulator, python_tree(early, ctx.cache))
         keys = private_keys(root)
         for path in keys:
             ctx.progress.warn(
