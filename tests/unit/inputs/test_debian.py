@@ -130,6 +130,28 @@ def test_compiler_base_without_the_image_base_in_it_is_made_whole(cache, monkeyp
     assert whole == [lock] * len(others)
 
 
+def test_python_of_a_new_base_is_handed_over_before_dpkg_runs_with_files_of_its_own(tmp_path, cache, monkeypatch):
+    entries = [file("./usr/bin/python3.11", b"python"), file("./usr/share/doc/x", b"x"), file("./var/lib/y", b"y")]
+    seen = []
+
+    def run_in(root, command):
+        seen.append("dpkg")
+        (root / "usr/bin/new").write_bytes(b"changed")
+        (root / "usr/bin/new").rename(root / "usr/bin/python3.11")
+        return Completed(0, ())
+
+    monkeypatch.setattr(install, "run_in", run_in)
+    monkeypatch.setattr(install, "_FILES", {"etc/passwd": "", "etc/group": ""})
+    early = debian.python_tree(seen.append, cache)
+    install.install([deb(tmp_path, "some", entries)], tmp_path / "root", "trixie", lambda _: None, on_extracted=early)
+    tree, dpkg = seen
+    assert dpkg == "dpkg"
+    assert (tree / "usr/bin/python3.11").read_bytes() == b"python"
+    assert (tmp_path / "root/usr/bin/python3.11").read_bytes() == b"changed"
+    assert [list((tree / name).iterdir()) for name in ("usr/share", "var")] == [[], []]
+    assert tree.is_relative_to(cache.own)
+
+
 @pytest.mark.parametrize("kind", PACKERS)
 def test_extracted_deb_gives_files_and_owners(tmp_path, kind):
     (tmp_path / "root").mkdir()
