@@ -2,10 +2,12 @@
 
 Makes copies of the image, each with a digest of its own and the same layers, and a cache of as many images' parts; runs
 each command in a process of its own with few, four times as many and sixteen times as many, and says what it took of
-the processor beside its own start. A minute, and little disk: blobs are hard links. Writes nothing but its result.
+the processor beside its own start; then plans the image's lock with 50, 200 and 800 packages. A minute, and little
+disk: blobs are hard links. Writes nothing but its result.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -13,10 +15,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+import msgspec
+
 from bench.page import ROOT, machine, say, today
+from graphcrate.compat.plan import planning
+from graphcrate.compat.variants import catalog
+from graphcrate.engines.embedded import records
 from graphcrate.host.context import Context
+from graphcrate.host.disk.cache import Cache
+from graphcrate.model.lock import Lock, decode_lock
 
 COUNTS = (10, 40, 160)
 CACHED = 300 // 40  #: images in the cache for each in the folder: 300 beside 40
@@ -28,6 +38,7 @@ COMMANDS = {
     "cache": ("cache", "--output", "{dist}"),
     "catalog": ("catalog", "--images", "{dist}", "--output", "{dist}/../site"),
 }
+PACKAGES = (50, 200, 800)  #: of a lock
 #: of milliseconds; below that a growth is noise
 LEAST = 50
 
@@ -52,12 +63,40 @@ def main() -> None:
     )
     for name, row in taken.items():
         sys.stdout.write(f"| `{name}` | {' | '.join(f'{each:.2f} s' for each in row)} | {growth(row)} |\n")
+    lock = decode_lock((given.image / "lock.json").read_bytes())
+    plans = [planned(lock, count) for count in PACKAGES]
+    sys.stdout.write(
+        f"\n| | {' | '.join(f'{count} packages' for count in PACKAGES)} | growth for each 4 times |\n"
+        f"|---|{'---|' * len(PACKAGES)}---|\n"
+        f"| a plan, its key and its layers | {' | '.join(f'{each:.2f} s' for each in plans)} | {growth(plans)} |\n"
+    )
 
 
 def growth(row: list[float]) -> str:
     """Say how many times as much the last step added as the one before it: 4 for n, 16 for n squared."""
     first, second = row[1] - row[0], row[2] - row[1]
     return f"{second / first:.1f} times" if first * 1000 > LEAST else "-"
+
+
+def planned(lock: Lock, count: int) -> float:
+    """Plan a lock with so many packages, and look for its layers in an empty cache; give the processor seconds."""
+    packages = [
+        msgspec.structs.replace(package, name=f"{package.name}-{number}" if number else package.name)
+        for number in range(count // len(lock.packages) + 1)
+        for package in lock.packages
+    ]
+    lock, ctx = msgspec.structs.replace(lock, packages=tuple(packages[:count])), Context.here()
+    recipe, variant = catalog.find_variant(ctx, lock.recipe, lock.cuda)
+    (candidate,) = (each for each in variant.candidates if each.name == lock.candidate)
+    with (
+        tempfile.TemporaryDirectory(prefix="graphcrate-scale-") as folder,
+        contextlib.closing(Cache(Path(folder))) as cache,
+    ):
+        begun = time.process_time()
+        plan = planning.make_plan(recipe, lock, candidate, examples={})
+        planning.build_key(plan)
+        records.layered(plan, cache)
+        return time.process_time() - begun
 
 
 def seconds(words: tuple[str, ...], place: Path) -> float:
