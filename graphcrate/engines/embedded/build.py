@@ -19,6 +19,7 @@ from graphcrate.compat.plan.planning import ADDED_FILES_TITLE
 from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.embedded.layers import WheelsLayer, Workshop, make
 from graphcrate.host import process, settings, trace
+from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.hashing import file_digest
 from graphcrate.host.parallel import parallel
@@ -133,7 +134,7 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
     for files_step in files:
         if files_step not in additions:
             _claim(files_step, claims)
-    with _beside(None if all(layer.exists for layer in later) else order.compiled) as (written, wheels):
+    with _beside(None if all(layer.exists for layer in later) else order.compiled, order.arrivals) as (written, wheels):
         make(ready, claims, order.progress, jobs, order.arrivals, compiler)
         written.set_result(_unpacked(ready, order.cache))
         shop.compiled.update(wheels.result())
@@ -213,6 +214,7 @@ def _compiler(order: BuildOrder) -> Future[InsidePython]:
 @contextlib.contextmanager
 def _beside(
     compiled: Callable[[Callable[[], Sequence[Path]]], Mapping[str, Path]] | None,
+    arrivals: Arrivals,
 ) -> Iterator[tuple[Future[Sequence[Path]], Future[Mapping[str, Path]]]]:
     """The wheelhouse at work while layers are made that need nothing of it; ended when one of those fails.
 
@@ -224,6 +226,7 @@ def _beside(
             yield written, side.submit(compiled or _nothing, written.result)
         except BaseException:
             written.cancel()
+            arrivals.stop()  # the wheelhouse may wait for files
             process.end_all()
             raise
 

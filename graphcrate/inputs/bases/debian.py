@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -223,11 +224,19 @@ def python_tree(on_python: Callable[[Path], None] | None, cache: Cache) -> Calla
 
     def link(root: Path) -> None:
         if on_python:
-            tree = cache.own / "python"
-            shutil.copytree(root, tree, symlinks=True, copy_function=os.link, ignore=_without_shared)
+            tree = Path(tempfile.mkdtemp(prefix="python-", dir=cache.own), "root")
+            shutil.copytree(root, tree, symlinks=True, copy_function=_link, ignore=_without_shared)
             on_python(tree)
 
     return link
+
+
+def _link(source: str, target: str) -> None:
+    """Give a file a second name; a copy where the disk has no hard links."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _without_shared(folder: str, names: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ import shutil
 import stat
 import tarfile
 from types import SimpleNamespace
+from unittest import mock
 
 import msgspec
 import pytest
@@ -143,9 +144,13 @@ def test_python_of_a_new_base_is_handed_over_before_dpkg_runs_with_files_of_its_
     monkeypatch.setattr(install, "run_in", run_in)
     monkeypatch.setattr(install, "_FILES", {"etc/passwd": "", "etc/group": ""})
     early = debian.python_tree(seen.append, cache)
-    install.install([deb(tmp_path, "some", entries)], tmp_path / "root", "trixie", lambda _: None, on_extracted=early)
+    some = deb(tmp_path, "some", entries)
+    install.install([some], tmp_path / "root", "trixie", lambda _: None, on_extracted=early)
     tree, dpkg = seen
     assert dpkg == "dpkg"
+    monkeypatch.setattr(os, "link", mock.Mock(side_effect=PermissionError))  # vfat has no hard links
+    install.install([some], tmp_path / "other", "trixie", lambda _: None, on_extracted=early)
+    assert (seen[2] / "usr/bin/python3.11").read_bytes() == b"python", "a second base of this run"
     assert (tree / "usr/bin/python3.11").read_bytes() == b"python"
     assert (tmp_path / "root/usr/bin/python3.11").read_bytes() == b"changed"
     assert [list((tree / name).iterdir()) for name in ("usr/share", "var")] == [[], []]
