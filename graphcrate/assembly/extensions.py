@@ -18,7 +18,7 @@ from graphcrate.compat.failures.failure import Beside, CompileFailure, same_with
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import trace
-from graphcrate.host.arrivals import NOTHING, Arrivals
+from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import Base, BaseDriftError
@@ -294,7 +294,7 @@ class Compiling:
         assert folder is not None
         return folder
 
-    def files(self, arrivals: Arrivals = NOTHING) -> Mapping[str, Path]:
+    def files(self, arrivals: Arrivals | None = None) -> Mapping[str, Path]:
         """Fetch what is compiled, its tools and what it is compiled against (`arrivals` hear of it); sha256 → path.
 
         Raises what `fetch` raises.

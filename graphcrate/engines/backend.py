@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from graphcrate.host.arrivals import NOTHING, Arrivals
+from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox.sandbox import Inside
@@ -49,7 +49,7 @@ class BuildOrder:
     toolkit: Callable[[], Path] | None = None  #: makes the folder of the plan's CUDA toolkit
     unpacks: bool = False  #: our own builder unpacks layers of wheels as it writes them: the image will be tested
     packs: Compression | None = None  #: it packs them for a squashfs, too: one will be made of the image
-    arrivals: Arrivals = NOTHING  #: files that are still on their way to their paths
+    arrivals: Arrivals = field(default_factory=Arrivals)  #: files that are still on their way to their paths
     #: the base, when it is made: `base` has its properties, and no layers before
     made_base: Future[Base] | None = None
     python: Future[Path] | None = None  #: the tree that the base's Python runs in, which may be there before the base

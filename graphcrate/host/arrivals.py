@@ -9,7 +9,7 @@ from graphcrate.host.parallel import StoppedError
 class Arrivals:
     """Files by a name, and what waits for them. Safe from any thread."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str] = ()) -> None:
         self._files: dict[str, Future[None]] = {name: Future() for name in names}
         self._is_stopped = False
 
@@ -38,6 +38,3 @@ class Arrivals:
         """Raise StoppedError where nothing waits any more."""
         if self._is_stopped:
             raise StoppedError
-
-
-NOTHING = Arrivals(())  #: is on its way

@@ -12,7 +12,7 @@ import msgspec
 
 from graphcrate.compat.facts.crates import Crate
 from graphcrate.host import trace
-from graphcrate.host.arrivals import NOTHING, Arrivals
+from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.parallel import Advance, StoppedError, parallel
 from graphcrate.model.command import command, setting
@@ -43,7 +43,7 @@ def fetch(
     *,
     compilation: bool = False,
     without: Collection[str] = (),
-    arrivals: Arrivals = NOTHING,
+    arrivals: Arrivals | None = None,
 ) -> Mapping[str, Path]:
     """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
 
@@ -54,6 +54,7 @@ def fetch(
     """
     cache = ctx.cache
     packages: list[LockedPackage | LockedCrate] = []
+    arrivals = arrivals or Arrivals()
     packages += (*lock.for_compilation(), *lock.crates()) if compilation else installed(lock, without)
     absent = _absent(packages, cache)
     for sha256 in {package.file.sha256 for package in packages} - {package.file.sha256 for package in absent}:

@@ -142,7 +142,7 @@ def test_python_of_a_new_base_is_handed_over_before_dpkg_runs_with_files_of_its_
         return Completed(0, ())
 
     monkeypatch.setattr(install, "run_in", run_in)
-    monkeypatch.setattr(install, "_FILES", {"etc/passwd": "", "etc/group": ""})
+    monkeypatch.setattr("debroot.install._FILES", {"etc/passwd": "", "etc/group": ""})
     early = debian.python_tree(seen.append, cache)
     some = deb(tmp_path, "some", entries)
     install.install([some], tmp_path / "root", "trixie", lambda _: None, on_extracted=early)
