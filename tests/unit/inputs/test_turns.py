@@ -100,7 +100,7 @@ def test_eight_builders_at_once_compile_once(user, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_of_two_who_write_a_tag_at_once_one_has_it(user, registry, clock, order):
-    """Both have seen that nobody has it, before either writes."""
+    """Both have seen that it is absent, before either writes."""
     two = [Builder(user, f"user{number}", f"{registry.host}/team/cache") for number in order]
     text = [leases.msgspec.json.encode(leases.Lease(owner=builder.turns.leases.owner)) for builder in two]
     for builder, lease in zip(two, text, strict=True):
