@@ -1,4 +1,4 @@
-"""docs/run.md, doctor.md, images.md, checks.md and publish.md, typed as they are written from a new clone, home empty.
+"""docs/run.md, doctor.md, images.md, dockerfile.md, checks.md, publish.md, typed as written in a new clone, home empty.
 
 The small image stands in for pyg, and this machine, without GPUs, for the nodes. Of what other pages build the plan is
 made.
@@ -20,8 +20,9 @@ from tests.unit.house.test_commands import PAGES
 
 pytestmark = pytest.mark.slow
 
-RUN, DOCTOR, IMAGES, CHECKS, PUBLISH, REQUIREMENTS = (
-    ROOT / "docs" / f"{name}.md" for name in ("run", "doctor", "images", "checks", "publish", "requirements")
+RUN, DOCTOR, IMAGES, DOCKERFILE, CHECKS, PUBLISH, REQUIREMENTS = (
+    ROOT / "docs" / f"{name}.md"
+    for name in ("run", "doctor", "images", "dockerfile", "checks", "publish", "requirements")
 )
 #: an error that the doctor knows
 UNKNOWN_GPU = "no kernel image is available for execution on the device"
@@ -103,6 +104,30 @@ def test_images_page_commands_write_reports_and_compare(person, docker, small_si
     ((of_docker, of_file),) = blocks(IMAGES, "With an engine of your own")
     assert "\nidentical\n" in user.type(of_docker)
     assert "compared: paths" in user.type(of_file)  # what may differ, and why, is not the end of it
+
+
+@pytest.mark.network
+@pytest.mark.engine("docker daemon")
+def test_dockerfile_page_builds_on_our_image_and_torch_stays(person, docker, built_image):
+    user = person({"DOCKER_HOST": docker})
+    page = DOCKERFILE.read_text(encoding="utf-8")
+    text = re.search(r"^```\n(FROM .*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
+    registry, *lines = text.splitlines(keepends=True)
+    assert registry.startswith("FROM registry.example/team/pyg:<tag>@sha256:")
+    image = f"{built_image.report['name']}:{built_image.report['tag']}"
+    # the index's certificate may be of an authority that this machine alone knows
+    call(sys.executable, "-m", "pip", "download", "--no-deps", "--dest", user.folder / "wheels", "einops")
+    ours = (f"FROM {image}\n", "COPY wheels /wheels\n", "ENV PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels\n")
+    (user.folder / "Dockerfile").write_text("".join((*ours, *lines)))
+    (user.folder / ".dockerignore").write_text("*\n!train.py\n!wheels\n")
+    ((load, build, check),) = blocks(DOCKERFILE, "An image of ours in your Dockerfile")
+    for command in (load, build):
+        user.type(command)
+    assert user.type("docker run --rm mine") == TRAINED
+    versions = "docker run --rm mine python -c 'import einops, torch; print(torch.__version__)'"
+    assert user.type(versions).strip() == built_image.report["torch"]
+    said = user.type(check, (" --target dgx2", ""), code=None)
+    assert ("nothing is wrong" in said, "stack.txt" in said) == (True, False)  # no file where runtimes mount over it
 
 
 @pytest.mark.engine("user namespaces")

@@ -21,7 +21,7 @@ TYPED = {
     "docs/customize.md": "engines/test_customize",
     **{
         f"docs/{name}.md": "engines/test_short_pages"
-        for name in ("run", "doctor", "images", "checks", "publish", "requirements")
+        for name in ("run", "doctor", "images", "dockerfile", "checks", "publish", "requirements")
     },
     "docs/notebooks.md": "engines/test_notebook",
     "docs/runtimes.md": "engines/test_runtimes_page",
