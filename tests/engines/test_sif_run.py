@@ -100,20 +100,22 @@ def test_module_loaded_by_lmod_trains_by_its_python_and_explains_pip(workplace, 
     (scratch / "dna.py").write_text(PROGRAM)
     script = workplace.run("job", small_sif, "--runtime", "module", "--name", "torch/2.0").ok().out
     (scratch / "module.sh").write_text(script)
-    call("sh", "module.sh", scratch / "modules", folder=scratch)
+    said = call("sh", "-c", 'sh module.sh "$1" 2>&1', "sh", scratch / "modules", folder=scratch)
+    printed = said.strip().removeprefix("next: ")
+    assert printed == f"module use {scratch}/modules; module load torch/2.0"
     typed = f"""
         . /usr/share/lmod/lmod/init/sh
-        module use {scratch}/modules
-        module load torch
+        {printed}
         python dna.py 7
+        torchrun --nproc-per-node 1 dna.py 8
         pip install einops || echo "pip: $?"
         module unload torch
         command -v pip3 torchrun
     """
     environment = {"PATH": os.environ["PATH"], "HOME": user.pw_dir, "USER": user.pw_name}
     said = call(*as_user(user, "/bin/sh", "-c", typed), folder=scratch, environment=environment, code=None)
-    trained, pip, *left = said.splitlines()
-    assert trained == f"trained in {scratch} as {user.pw_uid} with ['7']"
+    by_python, by_torchrun, pip, *left = said.splitlines()
+    assert [by_python, by_torchrun] == [f"trained in {scratch} as {user.pw_uid} with ['{word}']" for word in (7, 8)]
     assert pip == "pip: 2"
     assert not [line for line in left if str(scratch) in line]
 
