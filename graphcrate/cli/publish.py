@@ -311,8 +311,7 @@ def verify(
     from graphcrate.oci import reference
     from graphcrate.publish import verify as verifying
 
-    is_file = Path(ref).is_file()
-    if not is_file and not reference.on_registry(ref):
+    if not Path(ref).is_file() and not reference.on_registry(ref):
         of_hub = "" if ref.startswith(("/", ".")) else f"; {for_shell(f'docker.io/{ref}')} for one of Docker Hub"
         raise UsageError(
             f"{ref!r} is not a file and names no registry, and `verify` is for what was published",
@@ -327,7 +326,7 @@ def verify(
         wheels=wheels,
     )
     ctx = here(plain_http=plain_http)
-    result = verifying.run_file(request) if is_file else verifying.run(request, ctx, pipeline.build_image)
+    result = verifying.run(request, ctx, pipeline.build_image)
     entries = []
     for check in result.checks:
         label, style = (

@@ -71,7 +71,12 @@ class VerifyRequest:
 
 
 def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
-    """Verify the image on its registry. Raises UsageError, ResolutionError (no such image), NetworkError."""
+    """Verify an image on its registry, or a file of a shared folder by what is beside it.
+
+    Raises UsageError, ResolutionError (no such image), NetworkError.
+    """
+    if Path(request.ref).is_file():
+        return _of_file(request)
     key = keys.read_public(request.key) if request.key else None
     name = reference.parse(request.ref.removeprefix("docker://"))
     source = access.repository(name, ctx)
@@ -109,8 +114,7 @@ def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
     )
 
 
-def run_file(request: VerifyRequest) -> Verification:
-    """Verify a file of a shared folder by what is beside it. Raises UsageError."""
+def _of_file(request: VerifyRequest) -> Verification:
     path = Path(request.ref)
     unfit = {"--published-as": request.published_as, "--rebuild": request.rebuild, "--wheels": request.wheels}
     if options := [*filter(unfit.get, unfit), *(["--platform"] if request.platform else [])]:

@@ -307,7 +307,7 @@ def test_file_of_a_folder_is_signed_and_verified_by_what_is_beside_it(publish, t
     assert published.signed == "key"
 
     def told(**fields):
-        found = verify.run_file(verify.VerifyRequest(ref=str(path), **fields))
+        found = verify.run(verify.VerifyRequest(ref=str(path), **fields), None, None)
         return {check.what: check.ok for check in found.checks}
 
     assert told(key=public) == {"signature": True, "checksum": True}
@@ -321,7 +321,7 @@ def test_file_of_a_folder_is_signed_and_verified_by_what_is_beside_it(publish, t
     publish(tmp_path / "shared", replace=True, allow_cpu_only=True)
     assert told(key=public) == {"signature": False, "checksum": True}, "no signature rather than a wrong one"
     (path.parent / f"{path.name}.sha256").unlink()
-    found = verify.run_file(verify.VerifyRequest(ref=str(path)))
+    found = verify.run(verify.VerifyRequest(ref=str(path)), None, None)
     assert [(check.ok, check.note) for check in found.checks] == [(True, True), (True, True)]
 
 
@@ -330,7 +330,7 @@ def test_damaged_signature_of_a_file_is_no_signature(beside, tmp_path):
     _, public = keys.make_pair(tmp_path, "canary")
     (tmp_path / "a.sif").write_bytes(b"a")
     (tmp_path / "a.sif.sig").write_bytes(beside)
-    found = verify.run_file(verify.VerifyRequest(ref=str(tmp_path / "a.sif"), key=public))
+    found = verify.run(verify.VerifyRequest(ref=str(tmp_path / "a.sif"), key=public), None, None)
     assert [check.ok for check in found.checks] == [False, True]
 
 
