@@ -77,8 +77,6 @@ def test_four_rows_are_proved_on_two_nodes_though_one_goes_down_with_its_second_
             with contextlib.suppress(AssertionError):  # it may have come back by itself
                 slurm.ask("scontrol", "update", "NodeName=n2", "State=RESUME")
     assert "NODE_FAIL on n2" in done.stderr
-    assert done.stderr.count(": proved on n1") == 3, done.stderr
-    assert done.stderr.count(": proved on n2") == 1
     assert [line.split()[3] for line in done.stdout.splitlines()[1:]] == ["proved"] * len(names)
     assert len([*folder.glob("images/*/*/pypi.proof.json")]) == len(names)
     assert "proved before" in user.type(images)
