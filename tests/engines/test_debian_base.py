@@ -256,6 +256,32 @@ def test_a_user_without_subordinate_ids_makes_the_same_bytes(project, base, lock
         assert other.stdout.read().strip() == base.layers[0].digest
 
 
+@same_python
+@needs_nobody
+def test_debroot_alone_makes_the_same_tar_as_root_and_as_a_plain_user_and_nsbox_runs_it(project, scratch):
+    paths = {"PYTHONPATH": f"{sources(project)}:{sysconfig.get_path('purelib')}", "HOME": str(scratch)}
+
+    def typed(folder, *words, before=()):
+        command = [*before, "/usr/bin/python3.11", "-m", *words]
+        return subprocess.run(command, cwd=folder, env=os.environ | paths, check=True, capture_output=True).stdout
+
+    locked = typed(scratch, "debroot", "lock", SUITE, "bash", "coreutils")
+    tars = []
+    for user, before in {
+        "root": (),
+        "nobody": ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"),
+    }.items():
+        folder = scratch / user
+        folder.mkdir()
+        (folder / "root.lock").write_bytes(locked)
+        shutil.chown(folder, user)
+        typed(folder, "debroot", "make", "root.lock", "rootfs", "--tar", "rootfs.tar", before=before)
+        tars.append(hashlib.sha256((folder / "rootfs.tar").read_bytes()).hexdigest())
+    assert tars[0] == tars[1]
+    said = typed(scratch / "nobody", "nsbox", "rootfs", "sh", "-c", "id -u; dpkg --status coreutils", before=before)
+    assert said.startswith(b"0\nPackage: coreutils\nEssential: yes\nStatus: install ok installed\n")
+
+
 #: each makes keys or names at its installation; the last is there for the clock of the second one to make the base
 SERVERS = ("dbus", "munge", "openssh-server", "ssl-cert", "libfaketime")
 LATER = {"LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "FAKETIME": "+400d", "NO_FAKE_STAT": "1"}
