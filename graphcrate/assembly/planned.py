@@ -18,6 +18,7 @@ from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.host.disk import cleaning
 from graphcrate.inputs.bases import mirrors
 from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model.command import IMAGE_AGAIN
@@ -115,10 +116,17 @@ class Forecast:
         return [*plan_lines, *foreseen.lines(lock, self.sources, additions.allow, self.next_steps.with_apt, ctx)]
 
     def require_room(self, plan: Plan, lock: Lock, ctx: Context) -> None:
-        """Raises DiskFullError where a build certainly takes more of the disk than is free."""
-        room = self._room(plan, lock, self._bytes_to_fetch(lock, ctx, plan), ctx)
-        if room is not None:
-            room.require(f"{plan.name}:{plan.tag}", ctx.cache)
+        """Keep the cache within its limit while an image is built: what was used least recently goes before that.
+
+        Raises DiskFullError where a build certainly takes more of the disk than is free then.
+        """
+        to_fetch = self._bytes_to_fetch(lock, ctx, plan)
+        room = self._room(plan, lock, to_fetch, ctx)
+        if room is None:
+            return
+        if cleaning.make_room(ctx.cache, room.needed, ctx.progress):
+            room = self._room(plan, lock, to_fetch, ctx) or room
+        room.require(f"{plan.name}:{plan.tag}", ctx.cache)
 
     def _layered(self, plan: Plan | None, ctx: Context) -> Collection[str]:
         """Return the packages (sha256s) whose layers are here."""

@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,13 +72,29 @@ def keep_within(cache: Cache, progress: Progress) -> int:
         return 0
     taken = sum(measure(cache).values())
     most = limit(cache, taken)
-    if taken <= most.bytes:
+    return _trim(cache, progress, taken, most, most.bytes, _units(cache)) if taken > most.bytes else 0
+
+
+def make_room(cache: Cache, needed: int, progress: Progress) -> int:
+    """Remove what this run did not use, least recently used first, so that `needed` more bytes are within the limit.
+
+    Return the bytes freed. What this run has looked up stays, even where that is over the limit, since the build is made of it.
+    """
+    taken = sum(measure(cache).values())
+    most = limit(cache, taken)
+    if not needed or taken + needed <= most.bytes:
         return 0
+    unused = (unit for unit in _units(cache) if unit.used < cache.began)
+    return _trim(cache, progress, taken, most, most.bytes - needed, unused)
+
+
+def _trim(cache: Cache, progress: Progress, taken: int, most: Limit, goal: int, units: Iterable[_Unit]) -> int:
+    """Remove units until the cache takes at most `goal` bytes, or none is left; return the bytes freed."""
     removed: list[_Unit] = []
     try:
         with cache.folder() as doomed, cache.alone():
-            for unit in sorted(_units(cache), key=functools.partial(_worth, cache.began)):
-                if taken - sum(each.bytes for each in removed) <= most.bytes:
+            for unit in sorted(units, key=functools.partial(_worth, cache.began)):
+                if taken - sum(each.bytes for each in removed) <= goal:
                     break
                 unit.path.rename(doomed / f"{len(removed)}")
                 removed.append(unit)

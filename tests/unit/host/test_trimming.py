@@ -56,6 +56,24 @@ def test_what_was_not_used_for_the_longest_time_goes_first_and_no_more_than_need
     assert list((cache.root / "tmp").glob("run-*/*")) == []
 
 
+def test_room_for_a_build_is_made_of_what_this_run_has_not_used_and_of_no_more_than_needed(tmp_path, said):
+    cache = opened(tmp_path, 35 * BLOCK)
+    old, older, new = (fill(cache, f"files/{name}", days) for name, days in (("b", 2), ("c", 9), ("a", 0)))
+    assert cleaning.make_room(cache, 5 * BLOCK, said) == 0
+    assert cleaning.make_room(cache, 10 * BLOCK, said) == 10 * BLOCK
+    assert (old.exists(), older.exists(), new.exists()) == (True, False, True)
+    assert cleaning.make_room(cache, 60 * BLOCK, said) == 10 * BLOCK
+    assert (old.exists(), new.exists()) == (False, True)
+    assert cleaning.make_room(cache, 60 * BLOCK, said) == 0
+    assert len(said.lines) == 2
+
+
+def test_no_room_is_asked_for_and_nothing_goes(tmp_path, said):
+    cache = opened(tmp_path, 5 * BLOCK)
+    path = fill(cache, "files/a", 9)
+    assert (cleaning.make_room(cache, 0, said), path.exists(), said.lines) == (0, True, [])
+
+
 def test_of_what_this_run_used_goes_first_what_the_next_command_does_not_need(tmp_path, said):
     cache = opened(tmp_path, 22 * BLOCK)
     names = ("rootfs/x", "files/x", "toolkits/x", "blobs/sha256/x", "bytecode/1/x")
