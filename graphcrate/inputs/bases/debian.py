@@ -213,7 +213,11 @@ def _upstream(lock: DebianBase, name: str) -> str:
 
 def _cached(record: Path, cache: Cache) -> LayerRecord | None:
     layer = kept(record, LayerRecord)
-    return layer if layer is not None and cache.blob(layer.digest).is_file() else None
+    if layer is None or not cache.blob(layer.digest).is_file():
+        return None
+    cache.use(record.parent)
+    cache.use(cache.blob(layer.digest))
+    return layer
 
 
 def python_tree(on_python: Callable[[Path], None] | None, cache: Cache) -> Callable[[Path], None]:

@@ -104,7 +104,7 @@ def test_base_with_identities_of_older_rules_is_built_again(cache, monkeypatch):
     """Its key says by which rules it was made, where any apply: the first one here is as before there were any."""
     digest, made = "sha256:" + "0" * 64, []
 
-    def build(lock, ctx):
+    def build(lock, ctx, on_python):
         made.append(lock)
         ctx.cache.write(ctx.cache.path("blobs", "sha256", "0" * 64), b"")
         return LayerRecord(title="", digest=digest, diff_id=digest, size=0, unpacked_size=0)

@@ -166,13 +166,14 @@ def test_toolkit_drift_is_not_a_base_drift_error(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_compiler_base_is_built_only_if_something_is_compiled(monkeypatch, there):
+def test_compiler_base_is_built_only_if_something_is_compiled(monkeypatch, tmp_path, there):
     build = Mock(side_effect=BaseDriftError("the lock's Debian bookworm base is out of date"))
     (step,) = planning.compile_steps(COMPILED)
     monkeypatch.setattr(extensions.Compiling, "_build_base", build)
     monkeypatch.setattr(extensions, "built", lambda *_: [one.file.sha256 for one in step.packages] if there else [])
+    ctx = Context(root=Path(), environment={"GRAPHCRATE_CACHE": str(tmp_path)})
     extensions.Compiling(
-        SimpleNamespace(of=lambda _: [step]), COMPILED, None, None
+        SimpleNamespace(of=lambda _: [step]), COMPILED, None, ctx
     ).prepare()  # reported when it is wanted
     extensions.Compiling(SimpleNamespace(of=lambda _: []), plain_lock(), None, None).prepare()
     assert build.call_args_list == ([] if there else [call(step)])

@@ -82,7 +82,9 @@ def test_links_and_pipes_are_listed_with_the_reason(filled, user):  # noqa: F811
     for make in (lambda: path.symlink_to("/etc/passwd"), lambda: os.mkfifo(path)):
         path.unlink()
         make()
-        assert [line.why for line in stock.listed(user("second", filled).cache)] == [f"{path} is not a file"]
+        assert [line.why for line in stock.listed(user("second", filled).cache)] == [
+            f"{path} is neither a file nor a folder"
+        ]
 
 
 def test_pull_brings_signed_wheels_once_and_leaves_strangers(filled, user):  # noqa: F811
