@@ -78,7 +78,7 @@ def keep_within(cache: Cache, progress: Progress) -> int:
 def make_room(cache: Cache, needed: int, progress: Progress) -> int:
     """Remove what this run did not use, least recently used first, so that `needed` more bytes are within the limit.
 
-    Return the bytes freed. What this run has looked up stays, even where that is over the limit, since the build is made of it.
+    Return the bytes freed. What this run has looked up stays, even where that is over the limit: a build is made of it.
     """
     taken = sum(measure(cache).values())
     most = limit(cache, taken)

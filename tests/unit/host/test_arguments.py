@@ -13,7 +13,7 @@ from tests.unit.house.test_imports import EVERY, GUESTS, SOURCES, tree_of
 STARTERS = {
     "graphcrate.host.process": "Popen of what is an Argv",
     "graphcrate.host.sandbox.attach": "Popen of what is an Argv",
-    "debroot.boxed": "its own Python and nsbox's options, each with its value in the next word; `--`, then a tree's path",
+    "debroot.boxed": "its own Python, nsbox's options with their values in words of their own; `--`, then a path",
     "nsbox.box": "its own program, by a path of ours and a number",
     "nsbox.namespaces": "runs inside: executes what its orders name in the image",
 }
