@@ -193,12 +193,13 @@ PROGRAM = """
 import json, os, sys, msgspec
 from pathlib import Path
 from types import SimpleNamespace
-from graphcrate.inputs.bases import debian, install
+from debroot import install
+from graphcrate.inputs.bases import debian
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.model.lock import DebianBase
 os.umask(int(sys.argv[3], 8))
-install._ENVIRONMENT |= json.loads(sys.argv[4])
+install.ENVIRONMENT |= json.loads(sys.argv[4])
 lock = msgspec.json.decode(Path(sys.argv[2]).read_bytes(), type=DebianBase)
 cache = Cache(Path(sys.argv[1]))
 ctx = SimpleNamespace(cache=cache, environment=os.environ, progress=Progress())

@@ -162,7 +162,7 @@ def copy(place, folder, *, warm=False):
 
 
 def copy_cache(cache, copy):
-    """Another cache with the same content. What is never written again is linked."""
+    """Another cache with the same content, but for what runs work on. What is never written again is linked."""
 
     def duplicate(source, target, **_):
         if Path(source).relative_to(cache).parts[0] in ("bases", "blobs", "files", "rootfs"):
@@ -170,7 +170,10 @@ def copy_cache(cache, copy):
         else:
             shutil.copy2(source, target, follow_symlinks=False)
 
-    shutil.copytree(cache, copy, symlinks=True, copy_function=duplicate)
+    def working(folder, _):
+        return ["tmp"] if Path(folder) == Path(cache) else []
+
+    shutil.copytree(cache, copy, symlinks=True, copy_function=duplicate, ignore=working)
 
 
 def report(place, finished):
