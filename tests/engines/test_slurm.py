@@ -212,7 +212,12 @@ def cancelled(slurm, job):
 
 def killed(slurm, job):
     """Python of the job on its node, as the kernel kills it when memory runs out."""
-    subprocess.run(["pkill", "-KILL", "-f", f"slurm_node .*/{job}.json"], check=True)
+    found = subprocess.run(["pgrep", "-f", f"slurm_node .*/{job}.json"], check=True, capture_output=True, text=True)
+    conf = f"SLURM_CONF={slurm.environment['SLURM_CONF']}"  # another worker's cluster may have a job of this number
+    ours = [pid for pid in found.stdout.split() if conf in Path("/proc", pid, "environ").read_text().split("\0")]
+    for pid in ours:
+        os.kill(int(pid), signal.SIGKILL)
+    assert ours
 
 
 def warned(slurm, job):

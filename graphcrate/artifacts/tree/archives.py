@@ -40,9 +40,10 @@ def read_docker(reference: str, tools: Tools) -> OpenedTree:
 
     with docker_engine.connected(tools.ctx.environment) as api:
         try:
-            size = int(api.inspect_image(reference)["Size"])
+            image = api.inspect_image(reference)
             api.timeout = None  # Docker may write all of it to its disk before the first byte comes
-            return _read(f"docker:{reference}", "docker", api.get_image(reference, _PIECE), size, tools)
+            pieces = api.get_image(image["Id"], _PIECE)  # by a name without a tag all tags of it would come
+            return _read(f"docker:{reference}", "docker", pieces, int(image["Size"]), tools)
         except (docker.errors.ImageNotFound, docker.errors.NullResource) as error:
             raise _unknown("Docker", reference, "docker image ls") from error
         except (docker.errors.DockerException, requests.exceptions.RequestException) as error:

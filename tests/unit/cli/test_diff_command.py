@@ -86,18 +86,19 @@ def test_diff_of_an_unreadable_image_is_refused_before_reading(call, layout, tmp
 
 
 class Api:
-    """The part of Docker's SDK that is used."""
+    """The part of Docker's SDK that is used. Of a repository's name alone a daemon saves each of its tags."""
 
     def inspect_image(self, reference):
         if reference == "":
             raise docker.errors.NullResource("Resource ID was not provided")
-        if reference not in ("known:1", "cut:1"):
+        if reference not in ("known", "known:1", "cut:1"):
             raise docker.errors.ImageNotFound("no such image")
-        return {"Size": 1000}
+        return {"Id": f"sha256:{reference}", "Size": 1000}
 
     def get_image(self, reference, chunk_size):
         data = docker_archive()
-        if reference == "cut:1":
+        assert reference.startswith("sha256:"), "`known` would be two images"
+        if reference == "sha256:cut:1":
             yield data[:5000]
             raise requests.exceptions.ChunkedEncodingError("the daemon went away")
         yield from (data[start : start + 700] for start in range(0, len(data), 700))
@@ -110,8 +111,9 @@ def test_diff_of_a_docker_image_streams_it(call, monkeypatch, tmp_path):
 
     monkeypatch.setattr(docker_engine, "connected", connected)
     (tmp_path / "saved.tar").write_bytes(docker_archive())
-    code, out, err = call("docker:known:1", "saved.tar", "--strict")
-    assert (code, out.splitlines()[-1]) == (0, "identical"), err
+    for name in ("known:1", "known"):
+        code, out, err = call(f"docker:{name}", "saved.tar", "--strict")
+        assert (code, out.splitlines()[-1]) == (0, "identical"), err
     list_them, went = (2, "docker image ls"), (7, "the daemon went away")
     for name, (code, word) in {"other:1": list_them, "": list_them, "cut:1": went}.items():
         ended, _, err = call(f"docker:{name}", "saved.tar")
