@@ -176,6 +176,7 @@ def test_eight_builders_at_once_at_a_registry_compile_once(site, registry, scrat
     assert len(waiting) <= 7
 
 
+@pytest.mark.weekly  # five minutes: a lease has to expire
 @pytest.mark.engine("docker-registry")
 def test_builder_that_is_killed_while_it_compiles_is_replaced_by_one_other(site, registry, scratch):
     """By a folder; base and layers come from the registry."""
