@@ -18,9 +18,10 @@ class Arrivals:
         return [self._files[name] for name in names if name in self._files]
 
     def arrived(self, name: str) -> None:
-        """Let what waits for a file begin."""
-        if name in self._files:
-            self._files[name].set_result(None)
+        """Let what waits for a file begin. A file may arrive again: a build tool is for the image and for compiles."""
+        file = self._files.get(name)
+        if file is not None and not file.done():
+            file.set_result(None)
 
     def fail(self, error: BaseException) -> None:
         """Let what still waits for a file end with this error."""

@@ -322,6 +322,15 @@ def test_files_arrive_one_by_one_and_those_of_the_cache_at_once(server, cache):
     assert [future.exception() for future in arrivals.of([numpy.file.sha256, "another"])] == [None, error]
 
 
+def test_file_that_is_fetched_for_the_image_and_for_a_compile_arrives_once(server, cache):
+    (flit,) = served(server, small_wheel("flit_core", "3.9"))
+    ctx, arrivals = place(cache, index_of(server)), Arrivals([flit.file.sha256])
+    for _ in range(2):
+        fetch(lock_of(flit), SourceOptions(), ctx, arrivals=arrivals)
+    (arrived,) = arrivals.of([flit.file.sha256])
+    assert arrived.done()
+
+
 def test_fetch_ends_when_nothing_waits_for_it_any_more(server, cache):
     (numpy,) = served(server, small_wheel("numpy", "1.0"))
     arrivals = Arrivals([numpy.file.sha256])
