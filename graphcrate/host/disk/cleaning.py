@@ -80,9 +80,11 @@ def make_room(cache: Cache, needed: int, progress: Progress) -> int:
 
     Return the bytes freed. What this run has looked up stays, even where that is over the limit: a build is made of it.
     """
+    if not needed:  # measuring walks the cache
+        return 0
     taken = sum(measure(cache).values())
     most = limit(cache, taken)
-    if not needed or taken + needed <= most.bytes:
+    if taken + needed <= most.bytes:
         return 0
     unused = (unit for unit in _units(cache) if unit.used < cache.began)
     return _trim(cache, progress, taken, most, most.bytes - needed, unused)

@@ -37,6 +37,8 @@ from ocilayout.image import descriptor_of
 from patienthttp.errors import ABSENT, redacted
 
 _FILE = "application/octet-stream"
+#: the config of a manifest that is no image's
+_EMPTY = UploadBlob(descriptor=descriptor_of(spec.EMPTY, spec.EMPTY_BLOB), data=spec.EMPTY_BLOB)
 _LEASE = "lease."  #: begins the tag of a lease, which no entry's does
 _LEASE_KEY = "graphcrate.lease"
 _PIECE = 1 << 20
@@ -281,11 +283,11 @@ class RegistryCache(CachePlace):
     def write(self, made: CacheEntry, envelope: bytes, sources: Sequence[Path]) -> None:
         """Push the blobs, then the manifest under its tag: it names all of them, so that none is collected."""
         statement = descriptor_of(ENVELOPE, envelope)
-        config = descriptor_of(spec.EMPTY, spec.EMPTY_BLOB)
+        config = _EMPTY.descriptor
         files = [_descriptor(file) for file in made.files]
         manifest = spec.Manifest(schema_version=2, media_type=spec.MANIFEST, config=config, layers=(statement, *files))
         blobs = [UploadBlob(descriptor=blob, path=path) for blob, path in zip(files, sources, strict=True)]
-        blobs += [UploadBlob(descriptor=statement, data=envelope), UploadBlob(descriptor=config, data=spec.EMPTY_BLOB)]
+        blobs += [UploadBlob(descriptor=statement, data=envelope), _EMPTY]
         push.push_blobs(self.writing, blobs, lambda _: None)
         push.put_manifest(self.writing, made.tag, msgspec.json.encode(manifest), spec.MANIFEST)
 
@@ -332,14 +334,13 @@ class LeaseTags:
 
     def create(self, name: str, generation: int, text: bytes) -> bool:
         """Write the tag, with the one blob that a manifest has to have."""
-        config = UploadBlob(descriptor=descriptor_of(spec.EMPTY, spec.EMPTY_BLOB), data=spec.EMPTY_BLOB)
-        push.push_blobs(self.writing, [config], lambda _: None)
+        push.push_blobs(self.writing, [_EMPTY], lambda _: None)
         self.write(name, generation, text)
         return True
 
     def write(self, name: str, generation: int, text: bytes) -> None:
         """Replace the tag."""
-        empty = descriptor_of(spec.EMPTY, spec.EMPTY_BLOB)
+        empty = _EMPTY.descriptor
         stated = _Stated(generation=generation, text=text.decode(), when=settings.now_utc())
         layer = msgspec.structs.replace(empty, annotations={_LEASE_KEY: msgspec.json.encode(stated).decode()})
         manifest = spec.Manifest(schema_version=2, media_type=spec.MANIFEST, config=empty, layers=(layer,))

@@ -1,4 +1,4 @@
-"""What is chosen from lists of packages: each file of test-data/choose is a test."""
+"""Choices from lists of packages: each file of test-data/choose is a test."""
 
 import itertools
 import re

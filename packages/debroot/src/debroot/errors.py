@@ -34,7 +34,7 @@ class ListError(DebrootError):
 
 
 class ListTimeError(ListError):
-    """A signed list is of no time, or of another: this machine's clock may be wrong, too."""
+    """A signed list has no date, or one that does not allow today: this machine's clock may be wrong, too."""
 
 
 class NotAPackageError(DebrootError):

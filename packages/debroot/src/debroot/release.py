@@ -1,7 +1,7 @@
 """Release files of suites, and what has to hold of one before anything that it lists counts.
 
 One of the distribution's own keys signed it (files beside this one), it is of the suite that was asked for, and its
-dates can be of today.
+dates allow today.
 """
 
 import datetime

@@ -20,7 +20,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _BRACED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[1-9])(?:(:?[-+])(.*))?", re.DOTALL)
 _HEREDOC = re.compile(r"<<(-?)\s*(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\2")
-_FD = re.compile(r"\d*$")
 
 
 class Simple(NamedTuple):

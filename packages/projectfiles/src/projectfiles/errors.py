@@ -1,7 +1,10 @@
 """The error of this library: a file that is not taken, with facts for callers who have words of their own."""
 
 import functools
+from collections.abc import Collection
 from typing import Literal
+
+from projectfiles.words import listed, printable
 
 #: "syntax": no TOML, YAML or quotation; "form": other tables or values than the format has; "version", "alternatives":
 #: versions that no requirement can say; "extra": one that the file lacks; "needs": it says nothing of what is needed;
@@ -54,3 +57,14 @@ class ProjectFileError(Exception):
             next_step=self.next_step,
         )
         return again, ()
+
+
+def unknown(what: str, asked: str, where: str, known: Collection[str]) -> ProjectFileError:
+    """Return the error for a name that was asked for and that a file lacks. `what`: "feature", "extra or group"."""
+    return ProjectFileError(
+        f"{where} has no {what} {printable(asked)!r}" + (f"; it has {listed(sorted(known))}" if known else ""),
+        kind="extra",
+        where=where,
+        text=asked,
+        next_step="leave it out",
+    )

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 from packaging.utils import canonicalize_name
 
-from projectfiles.errors import ProjectFileError
+from projectfiles.errors import unknown
 from projectfiles.values import Line, Needs, Note, git_line, index_line
-from projectfiles.words import listed, printable
 
 KeyPlace = Callable[[str], str]  #: where a key stands in the file: "pixi.toml:7"
 _SYSTEM = "linux-64"  #: the table of a `target` that images have
@@ -51,14 +50,7 @@ def read(pixi: Pixi, name: str, place: KeyPlace, asked: tuple[str, ...] = ()) ->
     named = [str(canonicalize_name(feature)) for feature in asked]
     for feature in named:
         if feature not in known:
-            raise ProjectFileError(
-                f"{name} has no feature {printable(feature)!r}"
-                + (f"; it has {listed(sorted(known))}" if known else ""),
-                kind="extra",
-                where=name,
-                text=feature,
-                next_step="leave it out",
-            )
+            raise unknown("feature", feature, name, known)
     parts: list[_Feature] = [pixi, *(known[feature] for feature in named)]
     tables: list[_Needs] = [
         table for part in parts for table in (part, part.target.get(_SYSTEM), part.target.get("linux")) if table

@@ -18,11 +18,11 @@ from packaging.utils import canonicalize_name
 
 from projectfiles import pixi, pylocks
 from projectfiles.environments import is_for_none
-from projectfiles.errors import ProjectFileError
+from projectfiles.errors import ProjectFileError, unknown
 from projectfiles.pixi import Pixi
 from projectfiles.poetry_versions import poetry_specifier
 from projectfiles.values import Environment, Line, Needs, Note, Release, git_line, index_line
-from projectfiles.words import listed, printable
+from projectfiles.words import printable
 
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 _ALWAYS = "sys_platform == 'linux'"
@@ -518,14 +518,7 @@ def _uv_extras(root: _UvPackage) -> Iterator[str]:
 def _refuse_unknown(asked: Iterable[str], known: Collection[str], name: str) -> None:
     for extra in map(_canonical, asked):
         if extra not in known:
-            raise ProjectFileError(
-                f"{name} has no extra or group {printable(extra)!r}"
-                + (f"; it has {listed(sorted(known))}" if known else ""),
-                kind="extra",
-                where=name,
-                text=extra,
-                next_step="leave it out",
-            )
+            raise unknown("extra or group", extra, name, known)
 
 
 def _chosen(marker: str, asked: Iterable[str]) -> str | None:
