@@ -21,6 +21,7 @@ CONFIGURATION = """\
 ClusterName=graphcrate
 SlurmctldHost={host}({control})
 SlurmctldPort={ports[0]}
+FirstJobId={ports[0]}00
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -114,6 +115,7 @@ def slurm_cluster(folder, ground=Ground()):
     for name in ("state", "spool", "munge", "tmp/n1", "tmp/n2"):
         (folder / name).mkdir(parents=True)
     places = {"host": host, "folder": folder, "control": ground.control, "nodes": ground.nodes}
+    # the first job's number is of a port: clusters of several workers write into one project's dist/slurm
     (folder / "slurm.conf").write_text(CONFIGURATION.format(**places, ports=free_ports(3)) + ground.settings)
     (folder / "cgroup.conf").write_text(CGROUPS)
     names = "".join(f"{address} n{number}\n" for number, address in enumerate(ground.nodes, 1))

@@ -308,10 +308,11 @@ def test_a_base_with_servers_has_the_same_bytes_made_by_nobody_a_year_later(proj
     assert [path for path in links if "snakeoil" in str(path.readlink())] == []
 
 
-#: starts sshd, and stops it: by its executable, which no wrapper would be
+#: starts sshd, and stops it: by its executable, which no wrapper would be; it writes its pid after its start returned
 SERVE = """set -e
 mkdir -p /run/sshd
 {start} > /dev/null
+for i in $(seq 100); do service ssh status > /dev/null && break; sleep 0.2; done
 service ssh status > /dev/null
 cat /etc/ssh/ssh_host_ed25519_key.pub
 service ssh stop > /dev/null
