@@ -13,7 +13,7 @@ from graphcrate.checks.audit import names as naming
 from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.audit.packages import Packages
 from graphcrate.checks.contracts import run as checking
-from graphcrate.checks.reading import read_image
+from graphcrate.checks.reading import CheckedImage
 from graphcrate.compat.facts.facts import gpu_models
 from graphcrate.host import settings, trace
 from graphcrate.host.context import Context
@@ -33,6 +33,7 @@ AUDIT = "audit.json"  #: beside report.json
 @trace.span("check the image")
 def vet(
     report: BuildReport,
+    image: CheckedImage,
     folder: Path,
     ctx: Context,
     gpu: str | None,
@@ -40,11 +41,10 @@ def vet(
 ) -> BuildReport:
     """Add what was found to the report, and report what warns; write the whole audit to the image's folder.
 
-    What fails is counted here, and raised by `raise_if_broken`. `advise` adds which packages of the system bring the
-    libraries that are missing.
+    What fails is counted here, and raised by `raise_if_broken`. `image`: as it was read; `advise` adds which packages
+    of the system bring the libraries that are missing.
     """
     gpus, check = gpu_models(gpu) if gpu else (), functools.partial(command, "check", report.image)
-    image = read_image(report.artifact.location, ctx)
     judged = advise(auditing.judge(image.contents, gpus), ctx)
     audit = msgspec.structs.replace(judged, subject=report.image, digest=report.digest)
     write_file(folder / AUDIT, encode(audit))

@@ -296,6 +296,10 @@ class Cache:
         """Room left on the cache's disk for this user."""
         return shutil.disk_usage(self.root).free
 
+    def disk_bytes(self) -> int:
+        """Bytes in use on the cache's disk, of the cache and all else."""
+        return shutil.disk_usage(self.root).used
+
     def require(self, needed: int, purpose: str) -> None:
         """Raises DiskFullError unless `needed` bytes are free."""
         self.has_grown = True

@@ -1,6 +1,7 @@
 """Disk space of each folder of the cache, and freeing it."""
 
 import functools
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -68,7 +69,7 @@ def keep_within(cache: Cache, progress: Progress) -> int:
     Only where this run has written to it, and while no other run works: what that holds must stay. Then, if that is
     not enough, what this run used, in the order of `_ORDER`. Layers that an image in dist/ has too take nothing.
     """
-    if not cache.has_grown:
+    if not cache.has_grown or _has_room(cache, 0):
         return 0
     taken = sum(measure(cache).values())
     most = limit(cache, taken)
@@ -80,7 +81,7 @@ def make_room(cache: Cache, needed: int, progress: Progress) -> int:
 
     Return the bytes freed. What this run has looked up stays, even where that is over the limit: a build is made of it.
     """
-    if not needed:  # measuring walks the cache
+    if not needed or _has_room(cache, needed):
         return 0
     taken = sum(measure(cache).values())
     most = limit(cache, taken)
@@ -88,6 +89,12 @@ def make_room(cache: Cache, needed: int, progress: Progress) -> int:
         return 0
     unused = (unit for unit in _units(cache) if unit.used < cache.began)
     return _trim(cache, progress, taken, most, most.bytes - needed, unused)
+
+
+def _has_room(cache: Cache, needed: int) -> bool:
+    """Return whether the disk alone shows that `needed` more bytes are within the limit: measuring walks the cache."""
+    most_taken = cache.disk_bytes()  # the cache has at most all that its disk has
+    return most_taken + needed <= limit(cache, most_taken).bytes
 
 
 def _trim(cache: Cache, progress: Progress, taken: int, most: Limit, goal: int, units: Iterable[_Unit]) -> int:
@@ -151,7 +158,7 @@ def _bytes_below(folder: Path, seen: set[tuple[int, int]], *, alone: bool = Fals
     for parent, _, files in trees.walk(folder, None):
         for file in files:
             try:
-                status = Path(parent, file).lstat()
+                status = os.lstat(f"{parent}/{file}")  # a Path for each would take most of the time
             except FileNotFoundError:  # another run has finished with it
                 continue
             if (status.st_dev, status.st_ino) not in seen and not (alone and status.st_nlink > 1):

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from graphcrate.checks import new_image
+from graphcrate.checks.reading import read_image
 from graphcrate.model.lock import encode
 from tests.made import file_of, locked
 from tests.unit import small_layouts
@@ -90,7 +91,10 @@ def test_audit_of_a_build_is_for_the_requested_gpus(context, tmp_path):
         tmp_path / "image", [*entries, symlink("lib", "usr/lib")], labels={"graphcrate.architectures": "7.0"}
     )
     report = small_layouts.report(made)
-    failures = {gpu: new_image.vet(report, tmp_path, context, gpu).audit.failures for gpu in (None, "v100", "a100")}
+    image = read_image(str(made.path), context)
+    failures = {
+        gpu: new_image.vet(report, image, tmp_path, context, gpu).audit.failures for gpu in (None, "v100", "a100")
+    }
     assert (failures[None], failures["v100"]) == ((), ())
     (failure,) = failures["a100"]
     assert "A100" in failure

@@ -167,3 +167,18 @@ def test_image_costs_layers_of_its_own_and_shared_ones(tmp_path, monkeypatch):
         ("pyg:b", 5, 10),
     ]
     assert shares.costs(tmp_path / "absent") == []
+
+
+def test_cache_is_not_measured_where_all_that_its_disk_has_is_within_the_limit(tmp_path, said, monkeypatch):
+    cache = opened(tmp_path, None)
+    measured = []
+    monkeypatch.setattr(cleaning, "measure", lambda cache: measured.append(cache) or {"files": 100})
+    monkeypatch.setattr(cache, "disk_bytes", lambda: 100)
+    for free, needed, times in ((400, 300, 0), (400, 301, 1), (25, 0, 0), (24, 0, 1)):
+        monkeypatch.setattr(cache, "free_bytes", lambda free=free: free)
+        measured.clear()
+        if needed:
+            cleaning.make_room(cache, needed, said)
+        else:
+            cleaning.keep_within(cache, said)
+        assert len(measured) == times, (free, needed)

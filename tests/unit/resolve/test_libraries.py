@@ -8,6 +8,7 @@ import pytest
 
 from graphcrate.checks import new_image
 from graphcrate.checks.audit import run as audit
+from graphcrate.checks.reading import read_image
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.host.context import Context
@@ -247,6 +248,8 @@ def test_report_has_the_debian_packages_of_failures(ctx, tmp_path, monkeypatch):
         return type(found)(**{name: getattr(found, name) for name in found.__struct_fields__} | {"findings": findings})
 
     made = small_layouts.layout(tmp_path / "oci")
-    report = new_image.vet(small_layouts.report(made, torch_cuda="cpu"), tmp_path, ctx, None, advise)
+    report = new_image.vet(
+        small_layouts.report(made, torch_cuda="cpu"), read_image(str(made.path), ctx), tmp_path, ctx, None, advise
+    )
     assert seen
     assert report.audit.packages == ("lib-fail",)

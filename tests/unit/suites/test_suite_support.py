@@ -9,6 +9,7 @@ import pytest
 from graphcrate.assembly.summary import Upkeep, plan_lines, upkeep_of
 from graphcrate.checks import new_image
 from graphcrate.checks.contracts.contents import security_updates
+from graphcrate.checks.reading import read_image
 from graphcrate.compat.facts import suites
 from graphcrate.compat.variants import explain
 from graphcrate.compat.variants.next_steps import NextSteps
@@ -249,7 +250,9 @@ def test_security_updates_contract_of_ubuntu_is_unknown():
 def test_base_without_updates_warns_in_build_and_page_and_may_be_published(ctx, tmp_path):
     text = release("bullseye", "11").text.encode()
     made = small_layouts.layout(tmp_path / "dist/a/b", [tars.folder("etc"), tars.file("etc/os-release", text)], tag="b")
-    report = new_image.vet(small_layouts.report(made, torch_cuda="cpu"), tmp_path, ctx, None)
+    report = new_image.vet(
+        small_layouts.report(made, torch_cuda="cpu"), read_image(str(made.path), ctx), tmp_path, ctx, None
+    )
     (found,) = [one for one in report.contracts if one.check == "security-updates"]
     assert found.status == "warn"
     assert [line for line in ctx.progress.lines if found.seen in line and found.fix in line]
