@@ -21,7 +21,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk import cleaning
 from graphcrate.inputs.bases import mirrors
 from graphcrate.inputs.shared.site_cache import SiteCache
-from graphcrate.model.command import IMAGE_AGAIN
+from graphcrate.model.command import AGAIN
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import BaseStep, Plan
@@ -70,7 +70,7 @@ def created(epoch: str) -> int | None:
         raise UsageError(
             f"invalid time: SOURCE_DATE_EPOCH={epoch}",
             cause="It is the image's time, in seconds since 1970.",
-            next_step=f"SOURCE_DATE_EPOCH=$(date +%s) {IMAGE_AGAIN}    (or leave it out, for the lock's time)",
+            next_step=f"SOURCE_DATE_EPOCH=$(date +%s) {AGAIN}    (or leave it out, for the lock's time)",
         )
     return int(epoch) if epoch else None
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
 
 from graphcrate.host.disk import atomic
 from graphcrate.model import codec
-from graphcrate.model.command import command
+from graphcrate.model.command import AGAIN, command
 from graphcrate.model.errors import UNREADABLE, UsageError
 
 PASSWORD = "COSIGN_PASSWORD"  #: the variable that cosign takes the password from, too
@@ -102,7 +102,7 @@ def read_private(path: Path, environment: Mapping[str, str], ask: Callable[[str]
         raise UsageError(
             f"{path} is locked and there is no terminal to ask for its password",
             cause="This is not a terminal.",
-            next_step=f"{PASSWORD}=… and the same command again    (in CI from its secrets)",
+            next_step=f"{PASSWORD}=… {AGAIN}    (in CI from its secrets)",
         )
     return parse_private(pem, password.encode(), str(path))
 
@@ -223,7 +223,7 @@ def _wrong_password(name: str) -> UsageError:
     return UsageError(
         f"{name} does not open with this password",
         cause=f"It was locked with another one, or {PASSWORD} holds that of another key.",
-        next_step=f"{PASSWORD}=… and the same command again",
+        next_step=f"{PASSWORD}=… {AGAIN}",
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 import typer.core
 
-from graphcrate.cli import spoken
+from graphcrate.cli import spoken, typed
 from graphcrate.host import settings, streams, trace
-from graphcrate.model.command import CHECKOUT_PROGRAM, ETC, Command, command, is_upkeeps
+from graphcrate.model.command import CHECKOUT_PROGRAM, Command, command, is_upkeeps
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.words import either, printable
 
@@ -69,7 +69,7 @@ class ProductCommands(Commands):
         if args and args[0] not in self.commands and (ours := _ELSEWHERE.get(args[0])):
             raise UsageError(
                 f"there is no command {args[0]!r}",
-                next_step=f"{Command(ours, (ETC,)).by_program()}    is what does that",
+                next_step=f"{Command(ours, tuple(args[1:])).by_program()}    is what does that",
             )
         return super().resolve_command(ctx, args)
 
@@ -160,7 +160,7 @@ def exiting() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except GraphcrateError as error:
-        _end(str(error), error.exit_code)
+        _end_by(error)
     except KeyboardInterrupt:
         _end("interrupted; the same command goes on where this one stopped", 130)
     except BrokenPipeError:
@@ -171,7 +171,12 @@ def exiting() -> Iterator[None]:
 
         if (expected := explained(error)) is None:
             raise
-        _end(str(expected), expected.exit_code)
+        _end_by(expected)
+
+
+def _end_by(error: GraphcrateError) -> NoReturn:
+    error.next_step = typed.whole(error.next_step)
+    _end(str(error), error.exit_code)
 
 
 def _end(message: str, code: int) -> NoReturn:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 import typer.core
 
+from graphcrate.cli import typed
 from graphcrate.cli.options import here
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
@@ -69,7 +70,8 @@ class NodeCommand(typer.core.TyperCommand):
         from graphcrate.engines import on_node
 
         output = Path("dist" if ctx.info_name == "convert" else ctx.params["output"])
-        printed, code = on_node.run(words, resources, here(quiet=ctx.params["quiet"]), output)
+        mine = here(quiet=ctx.params["quiet"])
+        printed, code = on_node.run(words, resources, mine, output, typed.line())
         sys.stdout.write(printed)
         sys.stdout.flush()
         ctx.exit(code)

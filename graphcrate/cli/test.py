@@ -10,6 +10,7 @@ import typer
 
 from graphcrate.cli import options
 from graphcrate.cli.options import here, named, write
+from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.runtime import JOBS, RUNNERS
 from graphcrate.model.words import either
@@ -205,7 +206,7 @@ def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matri
             f"--matrix runs jobs of Slurm, and the runner is {runner}", next_step="leave --runner out, or --matrix"
         )
     if not matrix and (len(refs) > 1 or len(partitions) > 1):
-        raise UsageError("several images or partitions are a matrix", next_step="the same command with --matrix")
+        raise UsageError("several images or partitions are a matrix", next_step=command(ETC, matrix=True))
     in_slurm = matrix or runner == "slurm"
     if in_slurm and not partitions:
         raise UsageError("--partition is missing", next_step="--partition NAME    (sinfo lists them)")

@@ -29,7 +29,7 @@ from graphcrate.host.engines.apptainer_client import ApptainerClient
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox.sandbox import Exec
-from graphcrate.model.command import IMAGE_AGAIN, command, for_shell
+from graphcrate.model.command import AGAIN, command, for_shell
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import Plan, WheelsStep
 from graphcrate.model.report import Artifact, BuildReport
@@ -322,6 +322,6 @@ def explain(engine: ApptainerClient, lines: Sequence[str], log: Path | None = No
         return DiskFullError(
             f"{engine.name} ran out of room on the disk",
             cause=f"It says: {message}{where}",
-            next_step=f"free some room, or put the cache on another disk: GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}",
+            next_step=f"free some room, or put the cache on another disk: GRAPHCRATE_CACHE=/path {AGAIN}",
         )
     return None

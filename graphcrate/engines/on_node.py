@@ -23,15 +23,17 @@ PRINTED = ".printed"  #: of the file with a command's stdout
 MINUTES = 60.0  #: that a job may wait for its start
 
 
-def run(words: Sequence[str], resources: Resources, ctx: Context, output: Path) -> tuple[str, int]:
+def run(words: Sequence[str], resources: Resources, ctx: Context, output: Path, typed: str = "") -> tuple[str, int]:
     """Run a command on a node; what it prints on stdout, and its exit code. Ctrl-C cancels the job.
+
+    `typed`: the command by which somebody asked for it.
 
     Raises HostError for a job that was lost, with the reason and what to do.
     """
     scheduler, resources = connected(resources, ctx, output)
     printed = scheduler.folder / f"{uuid.uuid4().hex[:12]}{PRINTED}"
     folder = str(Path().absolute())
-    order = CommandOrder(words=tuple(words), program=TYPED_PATH, folder=folder, printed=str(printed))
+    order = CommandOrder(words=tuple(words), program=TYPED_PATH, typed=typed, folder=folder, printed=str(printed))
     cell = JobCell(order=order, resources=resources)
     try:
         show = changes(ctx.progress.note)

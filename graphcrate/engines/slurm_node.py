@@ -65,7 +65,8 @@ def _say(line: str) -> None:
 def _run(order: CommandOrder) -> int:
     """Run a command of ours as a program of its own, with all that the job's environment says; its exit code."""
     program = (order.program,) if order.program else ("-m", "graphcrate")
-    python = (sys.executable, "-sP", *program, *order.words)
+    typed = ("-X", f"typed={order.typed}") if order.typed else ()
+    python = (sys.executable, "-sP", *typed, *program, *order.words)
     command = arguments.line("sh", "-c", _INTO_FILE, "sh", order.printed or os.devnull, *python)
     return process.run(command, environment=settings.environment(), cwd=Path(order.folder), on_line=_say).returncode
 

@@ -11,7 +11,7 @@ from typing import Self
 
 import patienthttp.client
 from graphcrate.host.disk.os_errors import MachineError
-from graphcrate.model.command import setting
+from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import HostError, IntegrityError, NetworkError
 from patienthttp import errors
 from patienthttp.errors import BundleError, DifferentFileError, FetchFailure, NoAnswer
@@ -31,7 +31,7 @@ class HttpError(NetworkError, errors.HttpError):
         """The error for this failure, whose next step names mirrors where they help."""
         error = super().because(failure)
         if failure.kind not in _OF_THIS_MACHINE:
-            mirror = setting(mirror="sjtu" if failure.kind is NoAnswer.FOREIGN else "…")
+            mirror = command("image", ETC, mirror="sjtu" if failure.kind is NoAnswer.FOREIGN else ETC)
             comma = ";" if failure.kind is NoAnswer.NAME else ","
             error.next_step += f"{comma} or name a mirror: {mirror}"
         return error
@@ -56,8 +56,8 @@ def _translated() -> Iterator[None]:
         raise IntegrityError(
             error.what,
             cause=error.cause,
-            next_step=f"{error.next_step}: {setting(mirror='sjtu')}, aliyun or nju for PyTorch's channel, "
-            f"or another channel: {setting(channel='pypi')}",
+            next_step=f"{error.next_step}: {command('image', ETC, mirror='sjtu')} (aliyun, nju) for PyTorch's channel, "
+            f"or another channel: {command('image', ETC, channel='pypi')}",
         ) from error
     except BundleError as error:
         raise MachineError(error.what, next_step=error.next_step) from error

@@ -73,10 +73,10 @@ class Setting:
 
     def both(self) -> str:
         """For who may have typed either: `LOCKED=yes (--locked)`."""
-        return str(self) if _by_program() else f"{self} ({_line(self.words())})"
+        return str(self) if _by_program() else f"{self} ({joined(self.words())})"
 
     def __str__(self) -> str:
-        return _line(self.words() if _by_program() else [self.by_make()])
+        return joined(self.words() if _by_program() else [self.by_make()])
 
 
 @dataclass(frozen=True)
@@ -91,24 +91,24 @@ class Command:
         """For make; None where it has no setting for an argument or an option."""
         names = [setting.name for setting in self.settings]
         recipes = [word for word in self.arguments if word != ETC]
-        known = SETTINGS.get(self.verb)
+        known = () if self.verb == ETC else SETTINGS.get(self.verb)
         if known is None or not set(names) <= set(known) or len(set(names)) < len(names):
             return None
         if len(recipes) > 1 or any(":" in recipe for recipe in recipes):  # an image
             return None
         words = ["make", self.verb, *self.arguments[len(recipes) :]]
         words += [f"{'RECIPE' if is_recipe_file(name) else 'STACK'}={name}" for name in recipes if name != USUAL_STACK]
-        return _line([*words, *(setting.by_make() for setting in self.settings)])
+        return joined([*words, *(setting.by_make() for setting in self.settings)])
 
     def by(self, program: str) -> str:
         """For the command line under this name."""
-        return _line(
+        return joined(
             [program, self.verb, *self.arguments, *(word for setting in self.settings for word in setting.words())]
         )
 
     def by_program(self) -> str:
         """For the command line, as it is called here."""
-        return self.by(_program())
+        return self.by(program())
 
     def __str__(self) -> str:
         return (not _by_program() and self.by_make()) or self.by_program()
@@ -126,8 +126,8 @@ def setting(**option: str | bool) -> Setting:
     return only
 
 
-#: an image or a lock again, as it was asked for
-IMAGE_AGAIN, LOCK_AGAIN = Command("image", (ETC,)), Command("lock", (ETC,))
+#: an image or a lock again, as it was asked for; and whatever was typed
+IMAGE_AGAIN, LOCK_AGAIN, AGAIN = Command("image", (ETC,)), Command("lock", (ETC,)), Command(ETC)
 
 
 def filled(text: str) -> str:
@@ -148,13 +148,14 @@ def _by_program() -> bool:
     return INSTALLED or bool(TYPED_PATH)
 
 
-def _program() -> str:
+def program() -> str:
+    """Return the command line's name, as it is called here."""
     return INSTALLED_PROGRAM if INSTALLED else TYPED_PATH or CHECKOUT_PROGRAM
 
 
 def _typed_here(of_a_checkout: str) -> str:
     if of_a_checkout == CHECKOUT_PROGRAM:
-        return _line([_program()])
+        return joined([program()])
     return str(_read(of_a_checkout) or Command(of_a_checkout.split()[1], (ETC,)))
 
 
@@ -207,8 +208,8 @@ def _read(text: str) -> Command | Setting | None:
     return setting(**options) if len(options) == 1 else None
 
 
-def _line(words: Iterable[str]) -> str:
-    """For a shell; what stands for something else is not quoted."""
+def joined(words: Iterable[str]) -> str:
+    """Join words for a shell; what stands for something else is not quoted."""
     return " ".join(
         word if shlex.quote(plain := word.replace(ETC, "_")) == plain else shlex.quote(word) for word in words
     )

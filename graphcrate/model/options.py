@@ -11,12 +11,15 @@ class BuildOption(NamedTuple):
 
     A field that is as in a request without it is not typed; empty: no request has it. `again`: commands that are
     printed with it, to ask for the same once more; `make`: targets of the Makefile that have it as a setting.
+    `flag`: it has no value; `adds`: a further value goes beside those that were typed, and not in their place.
     """
 
     name: str
     field: str = ""
     again: tuple[str, ...] = ()
     make: tuple[str, ...] = ()
+    flag: bool = False
+    adds: bool = False
 
 
 _BUILT = ("image", "publish")  #: by make: its `publish` builds the image, too
@@ -42,27 +45,27 @@ ROWS = (
     BuildOption("flavour", "flavour", ("image",), _BUILT),
     BuildOption("slim", "slim", ("image",), _BUILT),
     BuildOption("pack", "packs", ("image",), ("image",)),
-    BuildOption("with", "shown_packages", ("image",), _BUILT),
-    BuildOption("requirements", "requirements", ("image",), _BUILT),
-    BuildOption("apt", "typed_additions.apt", ("image",), _BUILT),
-    BuildOption("build-apt", "typed_additions.build_apt", ("image",), _BUILT),
-    BuildOption("build-env", "typed_additions.build_environment", ("image",), _BUILT),
-    BuildOption("trust-paths", "trust_paths", ("image", "lock", "publish", "render"), _BUILT),
-    BuildOption("walled", "sources.walled", ("image",), _BUILT),
-    BuildOption("locked", "sources.locked", ("image",), _BUILT),
-    BuildOption("without-security", "sources.without_security", ("image", "lock"), _BUILT),
+    BuildOption("with", "shown_packages", ("image",), _BUILT, adds=True),
+    BuildOption("requirements", "requirements", ("image",), _BUILT, adds=True),
+    BuildOption("apt", "typed_additions.apt", ("image",), _BUILT, adds=True),
+    BuildOption("build-apt", "typed_additions.build_apt", ("image",), _BUILT, adds=True),
+    BuildOption("build-env", "typed_additions.build_environment", ("image",), _BUILT, adds=True),
+    BuildOption("trust-paths", "trust_paths", ("image", "lock", "publish", "render"), _BUILT, flag=True),
+    BuildOption("walled", "sources.walled", ("image",), _BUILT, flag=True),
+    BuildOption("locked", "sources.locked", ("image",), _BUILT, flag=True),
+    BuildOption("without-security", "sources.without_security", ("image", "lock"), _BUILT, flag=True),
     BuildOption("output", "output", ("image", "publish")),
-    BuildOption("no-smoke", "suites.skipped", ("image",)),
-    BuildOption("rerun", "suites.rerun", ("image",)),
-    BuildOption("keep-going", "suites.keep_going", ("image",), _BUILT),
+    BuildOption("no-smoke", "suites.skipped", ("image",), flag=True),
+    BuildOption("rerun", "suites.rerun", ("image",), flag=True),
+    BuildOption("keep-going", "suites.keep_going", ("image",), _BUILT, flag=True),
     BuildOption("device", "suites.device", ("image",)),
     *(BuildOption(name, "", ("image",), _BUILT) for name in ("on", "partition", "time", "account", "cpus")),
-    BuildOption("quiet", "", ("image",), _BUILT),
-    BuildOption("verbose", make=_BUILT),
-    BuildOption("plan", make=_BUILT),
+    BuildOption("quiet", "", ("image",), _BUILT, flag=True),
+    BuildOption("verbose", make=_BUILT, flag=True),
+    BuildOption("plan", make=_BUILT, flag=True),
     *(BuildOption(name, make=("image",)) for name in ("at", "save")),
     BuildOption("to", make=("publish",)),
     BuildOption("key", make=("publish",)),
-    BuildOption("allow-cpu-only", make=("publish",)),
-    BuildOption("allow-emulated", make=("publish",)),
+    BuildOption("allow-cpu-only", make=("publish",), flag=True),
+    BuildOption("allow-emulated", make=("publish",), flag=True),
 )

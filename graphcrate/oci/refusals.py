@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.host.settings import PLAIN_HTTP
-from graphcrate.model.command import for_shell
+from graphcrate.model.command import ETC, command, for_shell
 from graphcrate.model.errors import NetworkError
 from patienthttp.errors import NOT_REACHED, FetchFailure, NoAnswer
 
@@ -112,7 +112,7 @@ _WORDS: Mapping[Refused, _Words] = {
     Refused.TLS: _Words(
         "{host} answers without TLS: this registry speaks plain http",
         "Nothing was sent to it: whoever is on the way could read and change it.",
-        "in a network that you trust, the same command with --plain-http "
+        f"{command(ETC, plain_http=True)}    in a network that you trust "
         f"(of what a recipe names: {PLAIN_HTTP}={{host_word}})",
     ),
     Refused.WITHOUT_TLS: _Words(_SPEAKS_TLS, "", f"the same command without --plain-http (and {PLAIN_HTTP})"),

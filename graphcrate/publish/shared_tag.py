@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from graphcrate.attest import keys, verify
 from graphcrate.model import codec
+from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import (
     UNREADABLE,
     GateError,
@@ -28,7 +29,7 @@ from ocilayout import spec
 TRIES = 6  #: of setting a tag that others set at the same moment
 _TITLE, _CUDA, _TORCH = "org.opencontainers.image.title", "graphcrate.cuda", "graphcrate.torch"
 _SAME = (_TITLE, _CUDA)  #: labels that the images of a tag have alike
-_REPLACE = "the same command with --replace    leaves the tag with this image alone"
+_REPLACE = f"{command(ETC, replace=True)}    leaves the tag with this image alone"
 
 
 class TagState(NamedTuple):

@@ -165,8 +165,8 @@ def names(port: int) -> Sequence[str]:
 
 
 def program(ctx: Context) -> Argv:
-    """Return the command line's program, for child processes."""
-    python = (sys.executable, "-E", "-s")
+    """Return the command line's program, for child processes, whose words nobody typed."""
+    python = (sys.executable, "-E", "-s", "-X", "typed=")
     if INSTALLED:
         return line(*python, "-P", "-m", "graphcrate")
     return line(*python, str(ctx.root / "build.py"))

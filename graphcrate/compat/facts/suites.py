@@ -15,7 +15,7 @@ import msgspec
 import debroot.distributions
 import debroot.mirrors
 from graphcrate.compat.facts.facts import table
-from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN
+from graphcrate.model.command import AGAIN, LOCK_AGAIN
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.recipe import BaseSpec
 
@@ -57,7 +57,7 @@ class Distribution(debroot.distributions.Distribution):
     @property
     def another_mirror(self) -> str:
         """The setting by which a user names another mirror of it."""
-        return f"{self.variable('MIRROR')}=http://a-mirror/{self.main} {IMAGE_AGAIN}"
+        return f"{self.variable('MIRROR')}=http://a-mirror/{self.main} {AGAIN}"
 
 
 class DebianSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from graphcrate.compat.facts import back_ends, suites
 from graphcrate.compat.failures import cuda, lines, loading
 from graphcrate.compat.failures.failure import CompileFailure, Diagnosis, More
 from graphcrate.compat.failures.missing import Missing, missing
-from graphcrate.model.command import IMAGE_AGAIN, setting
+from graphcrate.model.command import AGAIN, setting
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep
 from graphcrate.model.words import either, listed
@@ -74,7 +74,7 @@ def _reason(failure: CompileFailure, step: CompileStep) -> Diagnosis | Missing |
 def _silent(failure: CompileFailure, step: CompileStep) -> Diagnosis:
     by_back_end = _package(failure, step).back_end
     nothing, log = ("nothing", f"\n    all of it: {failure.log}") if by_back_end else ("no file", "")
-    fewer = f"with fewer compilers at a time: taskset -c 0 {IMAGE_AGAIN}"
+    fewer = f"with fewer compilers at a time: taskset -c 0 {AGAIN}"
     kept = f"{_SAME_AGAIN}: packages that are finished are kept. If it stands still again, "
     return Diagnosis(
         what=f"compiling {', '.join(failure.names)} stands still: {nothing} was finished for "

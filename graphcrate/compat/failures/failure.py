@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.model.command import Setting
+from graphcrate.model.command import ETC, command
 
 #: - `silent`: nothing was finished for `seconds`
 #: - `interrupted`: a signal ended it
@@ -51,7 +51,5 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 def same_with(more: Mapping[More, Sequence[str]]) -> str:
     """Say what to type besides, where the command is not known."""
-    settings = [
-        str(Setting(option.strip("_").replace("_", "-"), " ".join(packages))) for option, packages in more.items()
-    ]
-    return f"the same command with {' '.join(settings)}"
+    options = {option: " ".join(packages) for option, packages in more.items()}
+    return str(command("image", ETC, **options))

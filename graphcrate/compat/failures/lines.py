@@ -7,7 +7,7 @@ import msgspec
 
 from graphcrate.compat.facts.facts import table
 from graphcrate.compat.failures.cuda import OF_TOOLKIT
-from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN, command, filled, setting
+from graphcrate.model.command import AGAIN, LOCK_AGAIN, command, filled, setting
 from graphcrate.model.lock import Compilation
 
 WHEELS_ALONE = str(command("image", "…", extensions="wheels"))
@@ -38,7 +38,7 @@ _CAUSES = (
     (
         r"No space left on device|Disk quota exceeded",
         "The disk that holds the cache is full, or this user's quota on it.",
-        f"GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}",
+        f"GRAPHCRATE_CACHE=/path {AGAIN}",
     ),
     (
         OF_TOOLKIT.pattern,

@@ -8,7 +8,7 @@ from debroot.contents import package_of
 from graphcrate.compat.facts import sonames
 from graphcrate.compat.failures import importing
 from graphcrate.compat.failures.failure import CompileFailure, Diagnosis
-from graphcrate.model.command import LOCK_AGAIN, command, setting
+from graphcrate.model.command import ETC, LOCK_AGAIN, command, setting
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep
 from graphcrate.model.words import listed
@@ -68,7 +68,7 @@ def _without_libraries(failure: CompileFailure, step: CompileStep, absent: list[
             what=_what(failure, step),
             cause=f"It is linked to {listed(name for name, _ in folders)}, which the image has in "
             f"{listed(folder for _, folder in folders)}, where no loader looks.",
-            next_step=f"the same command with {setting(build_env=f'LDFLAGS={words}')}",
+            next_step=str(command("image", ETC, build_env=f"LDFLAGS={words}")),
         )
     toolkit = step.compilation.toolkit
     wheels = [wheel for name in absent if (wheel := sonames.wheel_of(name, toolkit.version if toolkit else ""))]

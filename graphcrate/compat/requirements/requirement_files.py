@@ -20,7 +20,7 @@ from packaging.version import InvalidVersion
 from graphcrate.compat.facts.packages import is_for_no_image
 from graphcrate.compat.requirements.refusals import refusing
 from graphcrate.compat.requirements.translated import is_stacks, is_torchs
-from graphcrate.model.command import setting
+from graphcrate.model.command import AGAIN, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import CHANNELS, Additions, Expected, FurtherChannel
 from graphcrate.model.words import listed, printable
@@ -335,7 +335,8 @@ def _channel(option: str, value: str, path: Path, where: str, within: Within | N
         raise UsageError(
             f"{where}: the address has a variable of your environment in it, which is not put there",
             cause="A file of somebody else would send your passwords to an address of its choice.",
-            next_step="take the line out, and name the index yourself: UV_INDEX=https://… (docs/customize.md)",
+            next_step="take the line out, and name the index yourself: "
+            f"UV_INDEX=https://… {AGAIN}    (docs/customize.md)",
         )
     if _ADDRESS.fullmatch(value) and host_of(value):
         return FurtherChannel(kind="index" if is_index else "links", location=value, where=where)

@@ -24,7 +24,7 @@ from graphcrate.host import settings
 from graphcrate.host.disk import ownership, waiting
 from graphcrate.host.disk.trees import discard, remove_tree
 from graphcrate.model import codec
-from graphcrate.model.command import IMAGE_AGAIN, command
+from graphcrate.model.command import AGAIN, command
 from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError, IntegrityError, UsageError
 from graphcrate.model.values import is_file_name
 from graphcrate.model.words import bytes_of
@@ -60,7 +60,7 @@ _WORK = {
 }
 #: what to type for more room
 MORE_ROOM = f"see what the cache holds, and free some of it: {command('cache')}"
-CACHE_ELSEWHERE = f"GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}"
+CACHE_ELSEWHERE = f"GRAPHCRATE_CACHE=/path {AGAIN}"
 
 
 def silent(_: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphcrate.host.disk import trees
-from graphcrate.model.command import IMAGE_AGAIN, for_shell
+from graphcrate.model.command import AGAIN, for_shell
 from graphcrate.model.errors import CacheError, UsageError
 
 SHARED = "GRAPHCRATE_CACHE_SHARED"  #: the group that a cache is shared with, by name or number
@@ -31,7 +31,7 @@ PARTS = frozenset(
 #: Trees of images and bases: their files have the owners and modes of those.
 _TREES = frozenset(("root", "rootfs", "grown", "cuda", "tmp", "image"))
 _DEEP = 5
-_ELSEWHERE = f"choose a folder of your own: GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}"
+_ELSEWHERE = f"choose a folder of your own: GRAPHCRATE_CACHE=/path {AGAIN}"
 
 Say = Callable[[str], None]
 
@@ -137,7 +137,7 @@ def _close(root: Path, status: os.stat_result, ownership: Ownership, say: Say) -
         raise CacheError(
             f"others may write to the cache folder {root}",
             cause="Whoever writes to it decides what is in your images.",
-            next_step=f"choose a folder in it: GRAPHCRATE_CACHE={root}/graphcrate {IMAGE_AGAIN}",
+            next_step=f"choose a folder in it: GRAPHCRATE_CACHE={root}/graphcrate {AGAIN}",
         )
     refuse_foreign(root, ownership)
     root.chmod(0o700)

@@ -18,7 +18,7 @@ from graphcrate.host.sandbox import attach, emulation
 from graphcrate.host.sandbox import gpu as gpus
 from graphcrate.host.sandbox.emulation import Emulator
 from graphcrate.host.sandbox.steps import Step
-from graphcrate.model.command import IMAGE_AGAIN, command, for_shell, setting
+from graphcrate.model.command import AGAIN, command, for_shell, setting
 from graphcrate.model.errors import HostError
 from nsbox import box
 from nsbox.box import Bind
@@ -117,7 +117,7 @@ def check(rootfs: Path, binds: Sequence[Bind]) -> None:
         raise MachineError(
             f"no program can be run from {rootfs}",
             cause="The file system that holds the cache is mounted with the option noexec.",
-            next_step=f"put the cache on another disk: GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}",
+            next_step=f"put the cache on another disk: GRAPHCRATE_CACHE=/path {AGAIN}",
         )
     check_binds(binds)
 

@@ -18,7 +18,7 @@ from debroot.errors import (
 )
 from graphcrate.compat.facts import suites
 from graphcrate.host.disk import trees
-from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN, setting
+from graphcrate.model.command import AGAIN, LOCK_AGAIN, setting
 from graphcrate.model.errors import (
     BuildError,
     DiskFullError,
@@ -74,7 +74,7 @@ def _of_dpkg(error: DpkgError, root: Path | None) -> GraphcrateError:
     if any("No space left on device" in line or "Disk quota exceeded" in line for line in error.lines):
         return DiskFullError(
             f"the disk that holds {root} is full, or its quota is used up{tail}",
-            next_step=f"free some room, or name another disk: GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}",
+            next_step=f"free some room, or name another disk: GRAPHCRATE_CACHE=/path {AGAIN}",
         )
     if any(line.startswith(NO_SECCOMP) for line in error.lines):
         return HostError(

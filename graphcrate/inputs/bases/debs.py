@@ -22,7 +22,7 @@ from graphcrate.host.parallel import Advance, parallel
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.inputs.bases.mirrors import archives
-from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN
+from graphcrate.model.command import AGAIN, LOCK_AGAIN
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import DebianPackage, DebianSource, LockedFile
 from graphcrate.model.words import joined, printable
@@ -274,7 +274,7 @@ class DebSearch:
             f"no place has {_named(gone)} of the lock's {what}",
             cause=f"Mirrors keep the newest version of a package only. Without them: {asked}."
             + (f" Not reached: {silent}." if silent else ""),
-            next_step=f"{service}=http://a-mirror-of-the-snapshot-service {IMAGE_AGAIN}, or lock again: {LOCK_AGAIN}",
+            next_step=f"{service}=http://a-mirror-of-the-snapshot-service {AGAIN}, or lock again: {LOCK_AGAIN}",
         )
 
 

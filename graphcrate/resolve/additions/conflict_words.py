@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.model.command import Command, command, setting
+from graphcrate.model.command import AGAIN, Command, command, setting
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.words import joined, listed
@@ -128,7 +128,7 @@ def at_another_index(attempt: Attempt, clause: Clause, title: str, where: str) -
         f"these packages cannot be added to {attempt.title}: {name}{needing} is at {title} alone",
         cause=f"{where} names that index, which gives what the file itself names and nothing else.",
         next_step=f"add a line to that file: {name}; or call the index your own, for all packages: "
-        "UV_INDEX=https://… before the same command",
+        f"UV_INDEX=https://… {AGAIN}",
     )
 
 

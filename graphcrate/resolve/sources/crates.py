@@ -8,7 +8,7 @@ from graphcrate.compat.facts.crates import Crate
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.net import HttpError
 from graphcrate.host.parallel import Advance, parallel
-from graphcrate.model.command import IMAGE_AGAIN
+from graphcrate.model.command import AGAIN
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError, UsageError
 from graphcrate.model.limits import CRATE_FILE
 from graphcrate.model.lock import LockedCrate, LockedFile
@@ -90,7 +90,7 @@ def fetch_crate(
 def _nowhere(crate: Crate, title: str, failures: Sequence[str], errors: Sequence[GraphcrateError]) -> GraphcrateError:
     tried = "".join(f"\n    {failure}" for failure in dict.fromkeys(failures))
     what = f"no server gives the crate {crate.name} {crate.version}, with which {title} is compiled{tried}"
-    next_step = f"{MIRROR}={RSPROXY} {IMAGE_AGAIN}    (or another mirror: what its config.json has as dl)"
+    next_step = f"{MIRROR}={RSPROXY} {AGAIN}    (or another mirror: what its config.json has as dl)"
     if errors and all(isinstance(error, IntegrityError) for error in errors):
         cause = f"Cargo.lock of the source says sha256 {crate.sha256}, and what came has another one."
         return IntegrityError(what, cause=cause, next_step=next_step)
@@ -109,7 +109,7 @@ def _templates(sources: Sources) -> Iterator[tuple[str, bool]]:
             raise UsageError(
                 f"{MIRROR} is {template!r}, not the address of a server",
                 cause="It says where crates of Rust are, as dl does in config.json of one of cargo's registries.",
-                next_step=f"{MIRROR}={RSPROXY} {IMAGE_AGAIN}",
+                next_step=f"{MIRROR}={RSPROXY} {AGAIN}",
             )
     first = [template for template in (*named, mirror_of(sources.request).crates, CRATES_IO) if template]
     yield from ((template, False) for template in dict.fromkeys(first))

@@ -15,11 +15,12 @@ from graphcrate.host import trace
 from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.parallel import Advance, StoppedError, parallel
-from graphcrate.model.command import command, setting
+from graphcrate.model.command import ETC, LOCK_AGAIN, Command, command, setting
 from graphcrate.model.errors import GraphcrateError, IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import Lock, LockedCrate, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.model.words import number_of
+from graphcrate.resolve.sources.channels import MIRRORS
 from graphcrate.resolve.sources.failures import OtherBytesError, UngivenError
 from graphcrate.resolve.sources.offers import Offers, Sources
 from graphcrate.resolve.sources.search import FileSearch
@@ -33,7 +34,7 @@ _Locked = TypeVar("_Locked", bound=LockedPackage | LockedCrate)
 THREADS = 6
 #: left free on the disk beside the downloads
 MARGIN = 200 << 20
-_LOCK_AGAIN = f"lock again: {command('lock', 'NAME', cuda='VERSION')}"
+_LOCK = f"lock again: {LOCK_AGAIN}"
 
 
 def fetch(
@@ -163,7 +164,7 @@ def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
         other = OtherBytesError(
             f"{file.name}: no source of {where} has the bytes that the lock names{tried}",
             cause=f"The lock says sha256 {file.sha256}. The file was replaced after locking, or is damaged on its way.",
-            next_step=f"try another source ({setting(mirror='…')}){_other_channel(package)}, or {_LOCK_AGAIN}",
+            next_step=f"try another source: {_another_mirror(offers)}{_other_channel(package)}, or {_LOCK}",
         )
         other.file = file.name
         return other
@@ -173,7 +174,7 @@ def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
         return LockedError(
             f"{file.name} is locked, and no source of {where} gives it{tried}",
             cause=f"The lock says sha256 {file.sha256}; {setting(locked=True).both()} takes no other file.",
-            next_step=f"try another source ({setting(mirror='…')}), or {_LOCK_AGAIN}",
+            next_step=f"try another source: {_another_mirror(offers)}, or {_LOCK}",
         )
     ungiven = UngivenError(
         f"{file.name} ({file.size / 1e6:.1f} MB): no source of {where} gives it{tried}",
@@ -183,10 +184,14 @@ def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
     return ungiven
 
 
+def _another_mirror(offers: Offers) -> Command:
+    return command("image", ETC, mirror=next(name for name in MIRRORS if name != offers.sources.request.mirror))
+
+
 def _other_channel(package: LockedPackage | LockedCrate) -> str:
     """Name the channel that has another build of what PyTorch's own has, whose pages may themselves be wrong."""
     is_pytorch = isinstance(package, LockedPackage) and package.channel is Channel.PYTORCH
-    return f", or another channel ({setting(channel='pypi')})" if is_pytorch else ""
+    return f", or another channel: {command('image', ETC, channel='pypi')}" if is_pytorch else ""
 
 
 def _next_step(search: FileSearch, offers: Offers) -> str:
@@ -194,5 +199,5 @@ def _next_step(search: FileSearch, offers: Offers) -> str:
     if search.package.channel == Channel.LOCAL:
         return f"{command('image', '…', wheels='/path')}    (a folder that has it)"
     if offers.may_have_mirror(search.package.channel):
-        return f"{again}, or name a mirror: {setting(mirror='sjtu')}"
-    return f"{again}, or {_LOCK_AGAIN}" if search.answered else f"check the network of this machine, then {again}"
+        return f"{again}, or name a mirror: {_another_mirror(offers)}"
+    return f"{again}, or {_LOCK}" if search.answered else f"check the network of this machine, then {again}"

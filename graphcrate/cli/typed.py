@@ -1,0 +1,186 @@
+"""Next steps as whole commands: what was typed, with one thing changed, in the form that was typed.
+
+A room below knows what is to change, and says `make image … GPU=v100`: the words that were typed, with this setting.
+Here, where messages are printed, the … becomes those words, without passwords. It stays where nobody typed them: in a
+library, in JSON and reports, which others read too, and where a command was typed that is of no stack (`run pyg:1`).
+"""
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from graphcrate.host.defects import redacted
+from graphcrate.model import command as commands
+from graphcrate.model.command import ETC, OPTIONS, SETTINGS, USUAL_STACK, Command, Setting, is_recipe_file
+from graphcrate.model.options import ROWS
+from graphcrate.model.platform import OS
+
+#: of Python itself (-X): the command that was typed, where it is not this process's own. make gives its goal and
+#: settings, a job of Slurm the line of its login node; empty: nobody typed one, as for a job of a site
+TYPED = "typed"
+
+_FLAGS = {row.name for row in ROWS if row.flag} | {"json", "smoke", "dry-run"}
+_SHORT = {"-q": "--quiet"}
+_ADDING = {row.name for row in ROWS if row.adds}
+_ORDER = {name: place for place, name in enumerate(("recipe", "stack", *(row.name for row in ROWS)))}
+#: commands whose first argument is a stack, whose options an image of it has too
+_OF_A_STACK = (*OPTIONS, "explain")
+_OF_ANY_IMAGE = tuple(name for name in SETTINGS["image"] if name in SETTINGS["publish"])
+#: goal of make → commands that it calls → settings that reach them
+_GOALS: dict[str, dict[str, tuple[str, ...]]] = {
+    "image": {"image": SETTINGS["image"]},
+    "sif": {"image": _OF_ANY_IMAGE},
+    "publish": {"image": _OF_ANY_IMAGE, "publish": SETTINGS["publish"]},
+    "lock": {"lock": OPTIONS["lock"]},
+    "images": {"matrix": ("cuda", "platform", "disk", "again", "jobs")},
+}
+
+_BARE = rf"[\w@%+=:,./{ETC}-]*[\w@%+=/{ETC}-]"  #: as `shlex.quote` leaves it; a comma at its end is the sentence's
+_WORD = rf"(?:'[^']*'|{_BARE})"
+_BY_MAKE = rf"make (?:(?P<goal>[a-z]+) )?{ETC}(?!\w)(?P<settings>(?: (?:'[A-Z_]+=[^']*'|[A-Z_]+=(?:{_BARE})?))*)"
+_OPTION = rf" --(?:(?:{'|'.join(sorted(_FLAGS))})(?![\w-])|[a-z][a-z-]*(?: (?!--){_WORD})?)"
+_PROGRAM = r"(?:'[^']*/build\.py'|[^\s']*/build\.py|graphcrate)"
+_BY_PROGRAM = rf"{_PROGRAM} (?:(?P<verb>[a-z]+) )?{ETC}(?!\w)(?P<options>(?:{_OPTION})*)"
+_AS_TYPED = re.compile(rf"(?<![\w/.-])(?:{_BY_MAKE}|{_BY_PROGRAM})")
+
+
+def whole(text: str) -> str:
+    """Return a message with its next steps as whole commands, as far as what was typed says them."""
+    typed = Typed.here()
+    return _AS_TYPED.sub(lambda match: typed.again(*_step(match)) or match[0], text) if typed and ETC in text else text
+
+
+def line() -> str:
+    """Return the command that was typed, whole and without passwords; empty where nobody typed one."""
+    typed = Typed.here()
+    return typed.again("") if typed else ""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command that was typed: the words that the program got, and the goal and settings of make, if make called."""
+
+    words: tuple[str, ...]
+    goal: str = ""
+    given: tuple[Setting, ...] = ()
+
+    @classmethod
+    def here(cls) -> "Typed | None":
+        """Return this process's; None where nobody typed it."""
+        match shlex.split(str(getattr(sys, "_xoptions", {}).get(TYPED, "graphcrate"))):
+            case []:
+                return None
+            case ["make", goal, *settings]:
+                return cls(tuple(sys.argv[1:]), goal, tuple(_of_make(settings)))
+            case [_]:
+                return cls(tuple(sys.argv[1:]))
+            case [_, *words]:
+                return cls(tuple(words))
+        return None
+
+    def again(self, verb: str, changed: Sequence[Setting] = ()) -> str:
+        """Return the command with these settings; empty where what was typed is no request for this command."""
+        own, names = "".join(self.words[:1]), {setting.name for setting in changed}
+        if own in ("lock", "render") and verb == "image" and names and names <= set(OPTIONS[own]):
+            verb = own
+        reached = _GOALS.get(self.goal, {}).get(verb)
+        if self.goal and (not verb or (reached is not None and names <= set(reached))):
+            return redacted(self._by_make(changed))
+        if self.request and (verb in (own, "") or verb in OPTIONS):
+            return redacted(self._as(verb or own, changed))
+        if verb in (own, ""):
+            return redacted(commands.joined([commands.program(), *_replaced(self.words, changed)]))
+        return ""
+
+    @property
+    def request(self) -> Command | None:
+        """What was typed as a value; None of a command that is of no stack, or has an option that is in no row."""
+        verb, *rest = self.words or ("",)
+        arguments, settings, words = list[str](), list[Setting](), iter(rest)
+        if verb not in _OF_A_STACK:
+            return None
+        for word in words:
+            option, equals, value = _SHORT.get(word, word).partition("=")
+            name = option.removeprefix("--")
+            if not option.startswith("-"):
+                arguments.append(word)
+            elif name in _FLAGS:
+                settings.append(Setting(name))
+            elif name in (row.name for row in ROWS):
+                settings.append(Setting(name, value if equals else next(words, "")))
+            else:
+                return None
+        if len(arguments) > 1 or any(":" in word for word in arguments):  # an image
+            return None
+        return Command(verb, tuple(arguments), tuple(settings))
+
+    def _as(self, verb: str, changed: Sequence[Setting]) -> str:
+        """The request as one for this command, which has the options that it takes."""
+        request = self.request or Command(verb)
+        kept = [each for each in request.settings if verb == request.verb or each.name in OPTIONS[verb]]
+        return str(Command(verb, request.arguments or (USUAL_STACK,), tuple(_changed(kept, changed))))
+
+    def _by_make(self, changed: Sequence[Setting]) -> str:
+        """The goal with its settings, those that make took from its environment too."""
+        request = self.request or Command("")
+        taken = {name for names in _GOALS.get(self.goal, {}).values() for name in names} - {"plan"}
+        given = [each for each in self.given if each.name != "from"]  # a recipe is written by now
+        named = {each.name for each in given}
+        if not named & {"recipe", "stack"}:
+            others = [name for name in request.arguments if name != USUAL_STACK]
+            given += [Setting("recipe" if is_recipe_file(name) else "stack", name) for name in others]
+        given += [each for each in request.settings if each.name in taken - named]
+        settings = sorted(_changed(given, changed, in_one=True), key=lambda each: _ORDER.get(each.name, len(ROWS)))
+        return commands.joined(["make", self.goal, *(each.by_make() for each in settings)])
+
+
+def _changed(given: Sequence[Setting], changed: Sequence[Setting], *, in_one: bool = False) -> list[Setting]:
+    """Settings with others in place of those of their name, or beside them. `in_one`: as make takes several values."""
+    settings = list(given)
+    for new in changed:
+        same = [place for place, each in enumerate(settings) if each.name == new.name]
+        if not same:
+            settings.append(new)
+        elif new.name not in _ADDING:
+            settings[same[0]] = new
+            settings = [each for place, each in enumerate(settings) if place not in same[1:]]
+        elif in_one:
+            words = [word for each in (settings[same[0]], new) for word in (each.value or "").split()]
+            settings[same[0]] = Setting(new.name, " ".join(dict.fromkeys(words)))
+        elif new not in settings:
+            settings.insert(same[-1] + 1, new)
+    return settings
+
+
+def _replaced(words: Sequence[str], changed: Sequence[Setting]) -> list[str]:
+    """The words of a command without a row, with these options in place of their own."""
+    own, kept = words, ()
+    if "--" in words:
+        own, kept = words[: words.index("--")], words[words.index("--") :]
+    for new in changed:
+        option, *value = new.words()
+        at = next((place for place, word in enumerate(own) if word.partition("=")[0] == option), len(own))
+        taken = 1 if any(word.startswith(f"{option}=") for word in own) else len(new.words())
+        own = [*own[:at], option, *value, *own[at + taken :]]
+    return [*own, *kept]
+
+
+def _step(match: re.Match[str]) -> tuple[str, list[Setting]]:
+    """Read a step of a message: its command, empty for whichever was typed, and what is changed."""
+    if match["settings"] is not None:
+        return match["goal"] or "", list(_of_make(shlex.split(match["settings"])))
+    options = (shlex.split(option) for option in re.findall(_OPTION, match["options"]))
+    return match["verb"] or "", [Setting(name.removeprefix("--"), *value) for name, *value in options]
+
+
+def _of_make(words: Sequence[str]) -> Iterator[Setting]:
+    """Read settings of make."""
+    for word in words:
+        name, _, value = word.partition("=")
+        name = name.lower().replace("_", "-")
+        if name == "arch":
+            yield Setting("platform", f"{OS}/{value.removeprefix(f'{OS}/')}")
+        elif value:
+            yield Setting(name, None if name in _FLAGS and value == "yes" else value)

@@ -1,0 +1,188 @@
+"""Next steps as whole commands: what was typed, with one setting added or in place of its own, as it was typed."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphcrate.cli import typed as next_steps
+from graphcrate.cli.exit import exiting
+from graphcrate.cli.typed import TYPED, Typed
+from graphcrate.model import command as commands
+from graphcrate.model.command import AGAIN, ETC, IMAGE_AGAIN, LOCK_AGAIN, OPTIONS, SETTINGS, Command, command
+from graphcrate.model.errors import UsageError
+from graphcrate.model.options import ROWS
+from tests.commands import command_line, objections
+from tests.unit.house.test_next_steps import CALLS
+
+IMAGE = "image pyg --cuda 11.8 --channel x --gpu v100 --apt git"
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Says what was typed: the words that the program got, and what make or a login node says of them."""
+
+    def say(words, by=None):
+        options = {} if by is None else {TYPED: by}
+        monkeypatch.setattr(sys, "_xoptions", options)
+        monkeypatch.setattr(sys, "argv", ["build.py", *shlex.split(words)])
+
+    return say
+
+
+@pytest.mark.parametrize(
+    ("step", "whole"),
+    [
+        (command("image", ETC, channel="pytorch"), "make image CUDA=11.8 GPU=v100 CHANNEL=pytorch APT=git"),
+        (command("image", ETC, slim="yes"), "make image CUDA=11.8 GPU=v100 CHANNEL=x SLIM=yes APT=git"),
+        (command("image", ETC, apt="git vim"), "make image CUDA=11.8 GPU=v100 CHANNEL=x 'APT=git vim'"),
+        (command("image", ETC, locked=True), "make image CUDA=11.8 GPU=v100 CHANNEL=x APT=git LOCKED=yes"),
+        (command("image", ETC, platform="linux/arm64"), "make image CUDA=11.8 ARCH=arm64 GPU=v100 CHANNEL=x APT=git"),
+        (command("image", ETC, output="FOLDER"), f"./build.py {IMAGE} --output FOLDER"),  # make has no such setting
+        (IMAGE_AGAIN, "make image CUDA=11.8 GPU=v100 CHANNEL=x APT=git"),
+        (AGAIN, "make image CUDA=11.8 GPU=v100 CHANNEL=x APT=git"),
+        (LOCK_AGAIN, "./build.py lock pyg --cuda 11.8 --channel x"),
+        (command("publish", ETC, allow_cpu_only=True), "make publish CUDA=11.8 GPU=v100 ALLOW_CPU_ONLY=yes"),
+        (command("matrix", ETC, disk="60GB"), "./build.py matrix … --disk 60GB"),  # not what was typed
+    ],
+)
+def test_step_after_make_image_is_what_was_typed_with_its_setting(asked, step, whole):
+    asked(IMAGE, "make image CUDA=11.8 CHANNEL=x GPU=v100 APT=git")
+    assert next_steps.whole(f"first {step}, or {step}    (why)") == f"first {whole}, or {whole}    (why)"
+
+
+@pytest.mark.parametrize(
+    ("words", "by", "step", "whole"),
+    [
+        ("image pyg --cuda 11.8 --engine embedded --pack zstd", "make sif CUDA=11.8 KERNEL=3.10", AGAIN,
+         "make sif CUDA=11.8 KERNEL=3.10"),
+        ("image pyg --engine embedded", "make sif", command("image", ETC, gpu="v100"), "make sif GPU=v100"),
+        ("image glt --cuda 12.1", "make image", AGAIN, "make image STACK=glt CUDA=12.1"),  # both of the environment
+        ("image mine.toml --trust-paths", "make image FROM=Dockerfile TRUST_PATHS=yes", AGAIN,
+         "make image RECIPE=mine.toml TRUST_PATHS=yes"),
+        ("publish pyg --cuda 11.8 --plan --to r/x", "make publish TO=r/x CUDA=11.8",
+         command("publish", ETC, allow_cpu_only=True), "make publish CUDA=11.8 TO=r/x ALLOW_CPU_ONLY=yes"),
+        ("publish pyg:1 --to r/x", "make publish TO=r/x CUDA=11.8", command("image", ETC, gpu="v100"),
+         "make publish CUDA=11.8 GPU=v100 TO=r/x"),
+        ("matrix --on slurm", "make images ON=slurm", command("matrix", ETC, disk="60GB"),
+         "make images ON=slurm DISK=60GB"),
+        ("matrix --on slurm", "make images ON=slurm", AGAIN, "make images ON=slurm"),
+        ("lock pyg --cuda 11.8", "make lock CUDA=11.8", command("image", ETC, extensions="wheels"),
+         "make lock CUDA=11.8 EXTENSIONS=wheels"),
+        ("lock pyg --cuda 11.8", "make lock CUDA=11.8", command("image", ETC, gpu="v100"),
+         "make image CUDA=11.8 GPU=v100"),
+        ("image pyg --with 'a b'", "make image 'WITH=a b'", command("image", ETC, with_="c"),
+         "make image 'WITH=a b c'"),
+        ("image pyg --with \"it's\"", "make image 'WITH=it'\"'\"'s'", AGAIN, "make image 'WITH=it'\"'\"'s'"),
+        ("image pyg", "./build.py image pyg --gpu v100 --on slurm", command("image", ETC, gpu="a100"),
+         "make image GPU=a100 ON=slurm"),  # on a node, of what was typed where it was ordered
+        ("image pyg --cuda 11.8", "", AGAIN, "make …"),  # nobody typed it
+    ],
+)  # fmt: skip
+def test_step_after_other_goals_is_made_of_goal_and_settings(asked, words, by, step, whole):
+    asked(words, by)
+    assert next_steps.whole(f"{step}") == whole
+
+
+@pytest.mark.parametrize(
+    ("words", "step", "whole"),
+    [
+        ("image pyg --gpu=v100 -q --json", command("image", ETC, gpu="a100"),
+         "image pyg --gpu a100 --quiet --json"),
+        ("image pyg --with a", command("image", ETC, with_="b"), "image pyg --with a --with b"),
+        ("image pyg --with a", command("image", ETC, with_="a"), "image pyg --with a"),
+        ("image pyg --gpu v100 --gpu p100", command("image", ETC, gpu="a100"), "image pyg --gpu a100"),
+        ("run pyg:1 --nodes 2 -- python -c '1 2'", AGAIN, "run pyg:1 --nodes 2 -- python -c '1 2'"),
+        ("run pyg:1 -- ls", command(ETC, plain_http=True), "run pyg:1 --plain-http -- ls"),
+        ("test a b --runner slurm", command(ETC, matrix=True), "test a b --runner slurm --matrix"),
+        ("test pyg:1 --runner=pyxis", command("test", ETC, runner="slurm", partition="NAME"),
+         "test pyg:1 --runner slurm --partition NAME"),
+        ("adopt D --build-arg x", command("adopt", ETC, build_arg="TORCH=…"), "adopt D --build-arg TORCH=…"),
+        ("run pyg:1", command("convert", ETC, to="sif"), "convert … --to sif"),
+        ("run pyg:1", command("image", ETC, gpu="v100"), "image … --gpu v100"),
+        ("publish pyg:1 --to x", command("publish", ETC, allow_cpu_only=True), "publish pyg:1 --to x --allow-cpu-only"),
+        ("explain pyg --gpu v100,a100", command("image", ETC, gpu="v100"), "image pyg --gpu v100"),
+        ("explain --gpu v100,a100", command("image", ETC, gpu="v100"), "image pyg --gpu v100"),
+        ("lock pyg --cuda 12.6", command("image", ETC, extensions="wheels"),
+         "lock pyg --cuda 12.6 --extensions wheels"),
+        ("image pyg --mirror https://me:secret@host/x", AGAIN, "image pyg --mirror https://…@host/x"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["./build.py", "/home/me/graph crate/build.py", "graphcrate"])
+def test_step_after_a_program_has_its_path_and_options(asked, monkeypatch, path, words, step, whole):
+    monkeypatch.setattr(commands, "INSTALLED", path == "graphcrate")
+    monkeypatch.setattr(commands, "TYPED_PATH", commands.typed_path(path))
+    asked(words)
+    program = path if path == "graphcrate" else shlex.quote(path)
+    assert next_steps.whole(f"{step}") == f"{program} {whole}"
+    assert next_steps.whole(f"{step}; or else") == f"{program} {whole}; or else"
+
+
+def test_error_of_a_command_line_ends_with_the_whole_command(typed):
+    code, _, err = typed("image", "pyg", "--cuda", "11.8", "--gpu", "v100", "--channel", "x")
+    assert code == 2
+    assert "next:  make image CUDA=11.8 GPU=v100 CHANNEL=pytorch    (or without CHANNEL=…)\n" in err
+
+
+def test_text_without_a_command_and_cause_of_an_error_stay_as_they_are(asked, capsys):
+    asked(IMAGE, "make image")
+    assert (
+        next_steps.whole("make sure … of it; cmake image …; make image …x")
+        == "make sure … of it; cmake image …; make image …x"
+    )
+    with pytest.raises(SystemExit), exiting():
+        raise UsageError("what", cause="make image … of a stranger", next_step=IMAGE_AGAIN)
+    assert "cause: make image … of a stranger\nnext:  make image CUDA=11.8 " in capsys.readouterr().err
+
+
+ALL_TYPED = [
+    ("image pyg --cuda 11.8", "make image CUDA=11.8"),
+    ("image pyg --cuda 11.8", "make sif CUDA=11.8"),
+    ("image pyg --cuda 11.8", "make publish CUDA=11.8 TO=r.example/x"),
+    ("image pyg --cuda 11.8", None),
+    ("lock pyg --cuda 11.8", "make lock CUDA=11.8"),
+]
+#: of commands that no request of a stack is: they are filled where they were typed themselves
+ALONE = {"matrix", "test", "inspect", "convert", "run", "adopt"}
+STEPS = {where: value for where, value in CALLS.items() if isinstance(value, Command) and value.arguments == (ETC,)}
+
+
+@pytest.mark.parametrize("where", STEPS)
+def test_no_step_of_the_code_keeps_what_was_typed_before_as_an_ellipsis(asked, where):
+    """A value that only a person knows may be left, as `NAME=…` or `--name …`."""
+    step = STEPS[where]
+    for words, by in ALL_TYPED if step.verb not in ALONE else [(f"{step.verb} NAME", None)]:
+        asked(words, by)
+        whole = next_steps.whole(str(step))
+        assert not re.search(rf"(?<![=\w]){ETC}", re.sub(rf" --[a-z-]+ {ETC}", "", whole)), whole
+        assert all(str(each.value or each.name.upper().replace("-", "_")) in whole for each in step.settings), whole
+
+
+def test_each_option_of_a_build_is_read_as_the_parser_takes_it():
+    flags = {option for verb in OPTIONS for one in command_line()[verb].params if getattr(one, "is_flag", False)
+             for option in (*one.opts, *one.secondary_opts)}  # fmt: skip
+    rows = {row.name for row in ROWS if row.flag}
+    assert {f"--{name}" for name in next_steps._FLAGS} <= flags | {"--allow-emulated", "--allow-cpu-only"}
+    assert {f"--{row.name}" for row in ROWS} & flags == {f"--{name}" for name in rows}
+    several = {
+        option for one in command_line()["image"].params if getattr(one, "multiple", False) for option in one.opts
+    }
+    assert {f"--{row.name}" for row in ROWS if row.adds} <= several
+
+
+def test_goals_of_make_take_the_settings_that_are_said_to_reach_their_commands():
+    assert set(next_steps._GOALS["publish"]["image"]) < set(SETTINGS["publish"])
+    text = (Path(__file__).parents[3] / "Makefile").read_text(encoding="utf-8")
+    for goal in next_steps._GOALS:
+        assert re.search(rf"^{goal}: ", text, re.MULTILINE), goal
+
+
+def test_whole_commands_are_taken_by_their_programs(asked):
+    for words, by in ALL_TYPED:
+        asked(words, by)
+        for step in STEPS.values():
+            next_steps.whole(str(step))
+            request = Typed.here().request
+            assert objections(request) == []
