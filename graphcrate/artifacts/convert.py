@@ -26,7 +26,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import check_link, check_writable, link, writing
 from graphcrate.host.disk.cache import require_room
 from graphcrate.host.parallel import parallel
-from graphcrate.model.command import command, for_shell, is_recipe_file, setting
+from graphcrate.model.command import ETC, command, for_shell, is_recipe_file, setting
 from graphcrate.model.errors import GraphcrateError, HostError, LayoutError, UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildReport
@@ -450,7 +450,7 @@ def choose_compression(kernel: str | None) -> Compression:
     if (version := _KERNEL.match(kernel)) is None:
         raise UsageError(
             f"{kernel!r} is not a kernel's version",
-            next_step=f"{setting(kernel='3.10').both()}; `uname -r` on the target says it",
+            next_step=f"{command(ETC, kernel='3.10')}    (`uname -r` on the target says it)",
         )
     mounts_zstd = numbers(version[0]) >= numbers(facts.limit("kernel-zstd").since)
     return Compression.ZSTD if mounts_zstd else Compression.GZIP

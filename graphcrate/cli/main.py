@@ -12,13 +12,13 @@ import msgspec
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import adopt, cache, check, node, options, project, publish, remote, run, serve, test
+from graphcrate.cli import adopt, again, cache, check, node, options, project, publish, remote, run, serve, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, of_shared, write
 from graphcrate.host import defects, streams
 from graphcrate.model import command as commands
 from graphcrate.model.answer import folded
-from graphcrate.model.command import command, is_recipe_file, setting
+from graphcrate.model.command import ETC, command, is_recipe_file, setting
 from graphcrate.model.errors import DifferenceError, UsageError
 from sifsquash.values import Compression
 
@@ -227,7 +227,7 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, shown: di
     if plan_only:
         lines_of_plan, value = pipeline.plan_image(request, ctx)
         width = streams.console().width if sys.stdout.isatty() else 0
-        text = "".join(f"{line}\n" for line in folded(lines_of_plan, width))
+        text = "".join(f"{line}\n" for line in folded(map(again.whole, lines_of_plan), width))
         write(value, text, as_json=as_json)
         if as_json and not ctx.quiet:
             sys.stderr.write(text)
@@ -235,7 +235,7 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, shown: di
     report = pipeline.build_image(request, ctx)
     write(report, f"{report.reference}\n", as_json=as_json)
     lines = summary.warnings(report) if ctx.quiet else summary.lines(report, settings.now() - start)
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    sys.stderr.write(again.whole("".join(f"{line}\n" for line in lines)))
     options.tidy(ctx)
 
 
@@ -284,7 +284,7 @@ def matrix(
     ctx, array = here(quiet=quiet), node.array_of(context)
     ctx.require_checkout("its locks and their proofs")
     if jobs and array is None:
-        raise UsageError("--jobs is for jobs", next_step=f"{setting(on='slurm').both()} too")
+        raise UsageError("--jobs is for jobs", next_step=command(ETC, on="slurm"))
     if print_ is not None:
         _print_jobs(print_, request, array, queue, ctx)
         return

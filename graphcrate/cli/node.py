@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 import typer.core
 
-from graphcrate.cli import typed
+from graphcrate.cli import again
 from graphcrate.cli.options import here
-from graphcrate.model.command import setting
+from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ class NodeCommand(typer.core.TyperCommand):
         on, others = given.pop("on"), {name: value for name, value in given.items() if value}
         if on is None:
             if others:
-                raise UsageError(f"--{next(iter(others))} is for a job", next_step=f"{setting(on='slurm').both()} too")
+                raise UsageError(f"--{next(iter(others))} is for a job", next_step=command(ETC, on="slurm"))
             return super().invoke(ctx)
         if on != "slurm":
-            raise UsageError(f"{on!r} is not a scheduler that is known", next_step=setting(on="slurm").both())
+            raise UsageError(f"{on!r} is not a scheduler that is known", next_step=command(ETC, on="slurm"))
         from graphcrate.model.trial import Resources
 
         return self.carry_out(ctx, (ctx.info_name, *ctx.meta[__name__]), Resources(**others))
@@ -71,7 +71,7 @@ class NodeCommand(typer.core.TyperCommand):
 
         output = Path("dist" if ctx.info_name == "convert" else ctx.params["output"])
         mine = here(quiet=ctx.params["quiet"])
-        printed, code = on_node.run(words, resources, mine, output, typed.line())
+        printed, code = on_node.run(words, resources, mine, output, again.line())
         sys.stdout.write(printed)
         sys.stdout.flush()
         ctx.exit(code)

@@ -1,21 +1,23 @@
 """Options shared by commands, their defaults (in graphcrate.toml here, config.toml at home), printing."""
 
+import contextlib
 import functools
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
 
+from graphcrate.cli import again
 from graphcrate.host import settings, streams
 from graphcrate.host.context import Context
 from graphcrate.model import platform as platforms
 from graphcrate.model import toml, words
-from graphcrate.model.command import setting
-from graphcrate.model.errors import UsageError
+from graphcrate.model.command import ETC, Command, command
+from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.platform import DEFAULT, SUPPORTED, asked_for
 from graphcrate.model.runtime import RUNTIMES
@@ -36,7 +38,7 @@ def cuda_version(text: str | None) -> str | None:
         raise UsageError(
             "--cuda is empty",
             cause="Most likely a variable of the shell that is not set.",
-            next_step=f"{setting(cuda='11.8').both()}, or leave it out",
+            next_step=f"{command(ETC, cuda='11.8')}, or leave it out",
         )
     version = re.sub(r"^(?:cuda)?[ -]?v?(?=\d+[.,]\d)", "", version)
     version = re.sub(r"^(\d+),(\d)", r"\1.\2", version)
@@ -56,7 +58,7 @@ def platform_name(text: str) -> str:
         known = [row.name for row in SUPPORTED]
         raise UsageError(
             f"{text!r} is not a platform of images, which are made for {' and '.join(known)}",
-            next_step=f"{setting(platform=known[-1]).both()}, or leave it out, for {DEFAULT.name}",
+            next_step=f"{command(ETC, platform=known[-1])}, or leave it out, for {DEFAULT.name}",
         )
     return platform.name
 
@@ -69,7 +71,7 @@ def platform_of(name: str) -> platforms.Platform | None:
 def gpu_list(gpus: list[str] | None) -> str:
     """GPUs that were named, once or several times, as one list; empty for none. Raises UsageError for an empty name."""
     if not all(gpu.strip() for gpu in gpus or ()):
-        raise UsageError("--gpu is empty", next_step=f"{setting(gpu='v100').both()}, or leave it out")
+        raise UsageError("--gpu is empty", next_step=f"{command(ETC, gpu='v100')}, or leave it out")
     return ",".join(gpus or ())
 
 
@@ -80,7 +82,7 @@ def bytes_of(text: str) -> int | None:
     try:
         return words.bytes_of(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} is not a number of bytes", next_step=setting(disk="40GB").both()) from error
+        raise UsageError(f"{text!r} is not a number of bytes", next_step=command(ETC, disk="40GB")) from error
 
 
 Cuda = Annotated[
@@ -238,8 +240,8 @@ def here(
     environment = {**chosen, **context.environment}
     if plain_http:
         environment[settings.PLAIN_HTTP] = settings.ANY
-    shown = {"quiet": quiet, "verbose": verbose}
-    return Context(root=context.root, environment=environment, without_security=without_security, **shown)
+    said: dict[str, Any] = {"quiet": quiet, "verbose": verbose, "shown": again.whole}
+    return Context(root=context.root, environment=environment, without_security=without_security, **said)
 
 
 def tidy(ctx: Context) -> None:
@@ -279,6 +281,20 @@ def place_of(ref: str, output: Path, platform: str = "") -> Path:
     return next((place for place in places_of_images() if has(ref, place, asked)), output)
 
 
+def request_of_image(words: Sequence[str]) -> Command | None:
+    """Return the command for the image that the words of another one name, as its report has it; None without one."""
+    from graphcrate.artifacts.locate import find_image
+    from graphcrate.artifacts.names import full_name
+    from graphcrate.compat.variants.request import BuildRequest
+
+    for word in words[1 : words.index("--") if "--" in words else None]:
+        with contextlib.suppress(GraphcrateError, OSError):
+            place = place_of(word, DIST)
+            report = find_image(full_name(word, place), place)[1]
+            return BuildRequest.again(report.asked).command() if report.asked else None
+    return None
+
+
 def places_of_images() -> tuple[Path, ...]:
     """Return the folders of images: of this folder, of GRAPHCRATE_IMAGES, of the user's configuration, of the clone."""
     ctx = here()
@@ -300,5 +316,5 @@ def write(value: Any, text: str, *, as_json: bool) -> None:  # noqa: ANN401 (wha
     """Print a command's result: one JSON value, or text. What it says on stderr afterwards comes after it."""
     if as_json:
         streams.write_utf8()
-    sys.stdout.write(encode(value).decode() if as_json else text)
+    sys.stdout.write(encode(value).decode() if as_json else again.whole(text))
     sys.stdout.flush()

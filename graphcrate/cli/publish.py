@@ -145,7 +145,7 @@ def publish(
         build = _build_request(image, cuda, platform, (gpu_list(gpu), target), output, trust_paths=trust_paths)
         request = dataclasses.replace(request, ref=_built(build, request, ctx, plan=plan, as_json=as_json))
     elif cuda or gpu or target:
-        _refuse_of_built(image)
+        _refuse_of_built(image, to)
     if plan:
         _plan(request, ctx, to, is_built=not is_built_first, as_json=as_json)
     else:
@@ -210,10 +210,10 @@ def _refuse_nowhere(image: str) -> NoReturn:
     raise UsageError(f"there is no destination: {setting(to='…').both()}", next_step=step)
 
 
-def _refuse_of_built(image: str) -> None:
+def _refuse_of_built(image: str, to: str) -> None:
     raise UsageError(
         f"{image} is built: --cuda, --gpu and --target are for a recipe, which is built first",
-        next_step=f"{command('publish', image, to='…')}, or {command('publish', 'pyg', cuda='…', gpu='…', to='…')}",
+        next_step=f"{command('publish', image, to=to)}, or {command('publish', 'pyg', cuda='…', gpu='…', to=to)}",
     )
 
 

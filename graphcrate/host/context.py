@@ -1,7 +1,7 @@
 """The context of one command: the project's folder, the environment, the cache, the progress display."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ class Context:
     quiet: bool = False  #: say warnings alone
     verbose: bool = False  #: say in a plan also what is the same for each build
     without_security: bool = False  #: lock a suite where no server has the list of its security updates
+    shown: Callable[[str], str] = str  #: words a message for who reads it: with whole commands
 
     @classmethod
     def here(cls) -> "Context":
@@ -57,4 +58,4 @@ class Context:
     @functools.cached_property
     def progress(self) -> Progress:
         """Reports to stderr."""
-        return Stderr(quiet=self.quiet)
+        return Stderr(quiet=self.quiet, shown=self.shown)

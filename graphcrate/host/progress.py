@@ -8,7 +8,7 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from graphcrate.host import streams, trace
@@ -56,13 +56,13 @@ class Progress:
 
 
 class Stderr(Progress):
-    """Draws on stderr; `quiet`: warnings alone.
+    """Draws on stderr; `quiet`: warnings alone; `shown`: words a line for its reader.
 
     Loads rich at its first use: an unchanged image does without.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
+    def __init__(self, *, quiet: bool = False, shown: Callable[[str], str] = str) -> None:
+        self._quiet, self._shown = quiet, shown
         self._lock = threading.RLock()  #: what follows is changed by threads: a base is made beside downloads
         self._terminal: Console | None = None
         self._bars: Bars | None = None
@@ -86,7 +86,7 @@ class Stderr(Progress):
 
     def warn(self, message: str) -> None:
         trace.note(message)
-        self._console.print(visible(message), highlight=False, soft_wrap=True, markup=False)
+        self._console.print(visible(self._shown(message)), highlight=False, soft_wrap=True, markup=False)
 
     @contextlib.contextmanager
     def task(self, description: str, total: int, unit: str = "", *, brief: bool = False) -> Iterator[Task]:

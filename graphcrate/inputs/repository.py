@@ -22,7 +22,7 @@ from graphcrate.host.sandbox.beneath import PlainFile
 from graphcrate.inputs.commits import GitSource, write_part
 from graphcrate.inputs.wheels.sdist import once, pack_sdist
 from graphcrate.model import git_address
-from graphcrate.model.command import setting
+from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import IntegrityError, UsageError
 from patienthttp.errors import redacted
 
@@ -168,7 +168,7 @@ def _url(server: str, part: Part) -> str:
     except ValueError as error:
         raise UsageError(
             f"{redacted(server)} is not the address of a server of git repositories: {error}",
-            next_step=f"{setting(pyg_lib='https://HOST')}, or {setting(pyg_lib='./pyg-lib')}",
+            next_step=f"{command('image', ETC, pyg_lib='https://HOST')}, or {setting(pyg_lib='./pyg-lib')}",
         ) from error
 
 

@@ -23,7 +23,7 @@ from graphcrate.host.disk.cache import Cache
 from graphcrate.host.sandbox.sandbox import Exec, run_in
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.bases.debs import fetch_debs
-from graphcrate.model.command import LOCK_AGAIN, setting
+from graphcrate.model.command import ETC, LOCK_AGAIN, command
 from graphcrate.model.errors import BuildError, LayoutError, ResolutionError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, Toolkit, WheelToolkit
 from graphcrate.model.plan import CUDA_HOME, toolkit_id
@@ -109,7 +109,7 @@ def _assemble(
         raise BuildError(
             f"the {what} cannot be put together: {done.lines[-1] if done.lines else 'no output'}",
             cause="A package has other contents than the one that was tried, or the base lacks dpkg or Python.",
-            next_step=f"lock it again: {LOCK_AGAIN}, or with another toolkit: {setting(toolkit='image')}",
+            next_step=f"lock it again: {LOCK_AGAIN}, or with another toolkit: {command('image', ETC, toolkit='image')}",
         )
     return made
 
@@ -137,7 +137,7 @@ def _extract(toolkit: ImageToolkit, folder: Path, ctx: Context) -> Path:
     raise ResolutionError(
         f"{name} has no CUDA toolkit: there is no {CUDA_HOME}/bin/nvcc in it",
         cause="NVIDIA's images of the flavours base and runtime have none.",
-        next_step=f"name a devel image, or take another toolkit: {setting(toolkit='debian')}",
+        next_step=f"name a devel image, or take another toolkit: {command('image', ETC, toolkit='debian')}",
     )
 
 

@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from graphcrate.model.words import printable
@@ -32,6 +32,19 @@ class Answer(NamedTuple):
     sections: tuple[Section, ...]
     opening: tuple[str, ...] = ()
     summary: tuple[str, ...] = ()
+
+    def worded(self, shown: Callable[[str], str]) -> "Answer":
+        """Return the answer with the texts of its entries in other words."""
+        sections = tuple(
+            section._replace(
+                entries=tuple(
+                    entry._replace(text=shown(entry.text), details=tuple(map(shown, entry.details)))
+                    for entry in section.entries
+                )
+            )
+            for section in self.sections
+        )
+        return Answer(sections, tuple(map(shown, self.opening)), tuple(map(shown, self.summary)))
 
     def lines(self, width: int = 0) -> Iterator[tuple[str, str]]:
         """Yield lines and their styles, wrapped to `width` columns (0: never), without control characters."""

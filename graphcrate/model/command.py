@@ -91,7 +91,7 @@ class Command:
         """For make; None where it has no setting for an argument or an option."""
         names = [setting.name for setting in self.settings]
         recipes = [word for word in self.arguments if word != ETC]
-        known = () if self.verb == ETC else SETTINGS.get(self.verb)
+        known = SETTINGS.get("image" if self.verb == ETC else self.verb)
         if known is None or not set(names) <= set(known) or len(set(names)) < len(names):
             return None
         if len(recipes) > 1 or any(":" in recipe for recipe in recipes):  # an image

@@ -23,7 +23,7 @@ from graphcrate.host.disk.atomic import claim
 from graphcrate.host.disk.os_errors import explaining
 from graphcrate.host.net import Client, HttpError
 from graphcrate.model import codec
-from graphcrate.model.command import setting
+from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import (
     UNREADABLE,
     GraphcrateError,
@@ -121,7 +121,7 @@ def question_of(request: BuildRequest, fetch: Path | None) -> Question:
     if fetch:
         if fetch.suffix not in _OPENERS:
             raise UsageError(
-                f"{fetch} is not a name of a {either(_OPENERS)} file", next_step=setting(save="image.sif").both()
+                f"{fetch} is not a name of a {either(_OPENERS)} file", next_step=command("image", ETC, save="image.sif")
             )
         fields["runtime"] = _OPENERS[fetch.suffix]
     return questions.of_form(fields)
@@ -143,7 +143,7 @@ class RemoteSite:
             if not self.address.startswith("https:") and urlsplit(address).hostname not in _LOOPBACK:
                 raise UsageError(
                     f"{self.address} has no TLS, and whoever is on the line could read your token",
-                    next_step=setting(at=self.address.replace("http:", "https:")).both(),
+                    next_step=command("image", ETC, at=self.address.replace("http:", "https:")),
                 )
             self._headers["Authorization"] = f"Bearer {token}"
 
@@ -266,7 +266,8 @@ def _checked(address: str) -> str:
         is_one = False
     if not is_one or "@" in parts.netloc or parts.query or parts.fragment or visible(address) != address:
         raise UsageError(
-            f"{visible(address)!r} is not the address of a site", next_step=setting(at="https://site.example/").both()
+            f"{visible(address)!r} is not the address of a site",
+            next_step=command("image", ETC, at="https://site.example/"),
         )
     return address.rstrip("/")
 

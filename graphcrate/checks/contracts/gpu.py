@@ -11,7 +11,7 @@ from graphcrate.compat.facts.facts import is_older
 from graphcrate.compat.facts.slim import LABEL
 from graphcrate.compat.variants import rules
 from graphcrate.model.audit import GpuVerdict
-from graphcrate.model.command import command, setting
+from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.runtime import BY_NVIDIAS_HOOK, RUNTIMES
 
@@ -105,9 +105,8 @@ def gpu(view: ImageView, host: Host) -> CheckVerdict:
             return passed("torch for the CPU, and no GPU was named")
         return unknown("no GPU was named", "--gpu v100")
     if view.cuda == "cpu":
-        return failed(
-            f"torch {view.torch} is for the CPU", f"an image for CUDA: {command('image', '…', cuda='…', gpu='…')}"
-        )
+        again = command("image", ETC, gpu=",".join(host.gpus).lower())
+        return failed(f"torch {view.torch} is for the CPU", f"an image for CUDA: {again}")
     if not view.torch:
         return absent(view, unknown("no torch in the image"))
     codes = {model: rules.gpu_code(_stack(view), model) for model in host.gpus}

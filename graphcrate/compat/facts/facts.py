@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from graphcrate.model import codec
-from graphcrate.model.command import filled, setting
+from graphcrate.model.command import ETC, command, filled, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import DEFAULT, Platform, platform_named
 from graphcrate.model.recipe import Candidate
@@ -234,7 +234,7 @@ def _generation(typed: str) -> str:
         )
         raise UsageError(
             f"{typed.capitalize()} is several architectures: {', '.join(with_models)}",
-            next_step=f"{setting(gpu=kinds[0])}    (or several: {setting(gpu=','.join(kinds))})",
+            next_step=f"{command(ETC, gpu=kinds[0])}    (or several: {setting(gpu=','.join(kinds))})",
         )
     return f"sm_{capabilities[0].replace('.', '')}" if capabilities else ""
 
@@ -264,13 +264,14 @@ def gpu_models(gpus: str) -> tuple[str, ...]:
         raise UsageError(
             f"{gpus[:_LONGEST_NAME]!r}… is not a list of GPUs",
             cause=f"A list has at most {_MOST_NAMES} names of {_LONGEST_NAME} characters.",
-            next_step=setting(gpu="v100,a100"),
+            next_step=command(ETC, gpu="v100,a100"),
         )
     parts = [_COUNT.sub("", part) for part in typed]
     models = tuple(dict.fromkeys(model for part in filter(None, parts) for model in _several(part)))
     if not models:
         raise UsageError(
-            f"{gpus!r} names no GPU", next_step=f"{setting(gpu='v100')}    (or several: {setting(gpu='v100,a100')})"
+            f"{gpus!r} names no GPU",
+            next_step=f"{command(ETC, gpu='v100')}    (or several: {setting(gpu='v100,a100')})",
         )
     return models
 

@@ -18,7 +18,7 @@ from debroot.errors import (
 )
 from graphcrate.compat.facts import suites
 from graphcrate.host.disk import trees
-from graphcrate.model.command import AGAIN, LOCK_AGAIN, setting
+from graphcrate.model.command import AGAIN, ETC, LOCK_AGAIN, command, setting
 from graphcrate.model.errors import (
     BuildError,
     DiskFullError,
@@ -80,7 +80,7 @@ def _of_dpkg(error: DpkgError, root: Path | None) -> GraphcrateError:
         return HostError(
             f"a Debian base cannot be made here: {error.lines[-1]}",
             cause="The kernel, or the container around this shell, forbids them; without, a user cannot own a system.",
-            next_step=f"use an engine that is set up here: {setting(engine='docker')}, podman or apptainer    "
+            next_step=f"{command('image', ETC, engine='docker')}, podman or apptainer: one that is set up here    "
             f"({REGISTRY_INSTEAD})",
         )
     return BuildError(

@@ -29,7 +29,7 @@ from graphcrate.inputs.making import Making
 from graphcrate.inputs.shared import entry, places
 from graphcrate.inputs.shared.entry import COMPILED, CacheEntry, SharedFile
 from graphcrate.inputs.shared.places import CachePlace
-from graphcrate.model.command import command, setting
+from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError, UsageError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.report import SharedPart
@@ -337,7 +337,7 @@ def of(options: SourceOptions, ctx: Context, *, gives: bool = True) -> SiteCache
         raise UsageError(
             f"the shared cache {known[0].name} has no key to check it by",
             cause="Whoever may write to it could put any program into the image: an entry counts by its signature.",
-            next_step=f"{setting(cache_trust='cosign.pub').both()}    (the public key of who fills it)",
+            next_step=f"{command(ETC, cache_trust='cosign.pub')}    (the public key of who fills it)",
         )
     if key is not None and not any(place.is_writable for place in known):
         raise UsageError(
@@ -361,7 +361,5 @@ def _asked_once(prompt: str) -> str | None:
 
 def _share(text: str) -> int:
     if text and (not text.isdecimal() or int(text) < 1):
-        raise UsageError(
-            f"{text!r} is not one in how many entries to check", next_step=setting(cache_check="20").both()
-        )
+        raise UsageError(f"{text!r} is not one in how many entries to check", next_step=command(ETC, cache_check="20"))
     return int(text or 0)

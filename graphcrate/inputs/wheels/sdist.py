@@ -44,7 +44,7 @@ from graphcrate.host.sandbox.beneath import PlainFile
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.wheels import pip_program
 from graphcrate.model import codec
-from graphcrate.model.command import LOCK_AGAIN, command, setting
+from graphcrate.model.command import ETC, LOCK_AGAIN, command
 from graphcrate.model.errors import BuildError, HostError, IntegrityError, LayoutError
 from graphcrate.model.limits import SOURCES, Gauge
 from graphcrate.model.lock import LockedPackage
@@ -626,5 +626,5 @@ def _tarred(path: Path, name: str, to_read: Callable[[str], int]) -> dict[str, b
 def _broken(name: str, detail: str) -> IntegrityError:
     return IntegrityError(
         f"{name} is not a usable source archive: {detail}",
-        next_step=f"lock another version, or bring a wheel of it: {setting(wheels='/path')}",
+        next_step=f"lock another version, or bring a wheel of it: {command('image', ETC, wheels='/path')}",
     )

@@ -18,7 +18,7 @@ import msgspec
 
 from graphcrate.compat.facts.addresses import channel_address, channel_page, cuda_label
 from graphcrate.compat.variants.request import SourceOptions
-from graphcrate.model.command import command, setting
+from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import CHANNELS, Channel
 
@@ -134,7 +134,7 @@ def mirror_of(request: SourceOptions) -> WheelMirror:
         if not urllib.parse.urlsplit(base).netloc and not base.startswith("file://"):
             raise UsageError(
                 f"the mirror {request.mirror!r} names no host",
-                next_step=setting(mirror="https://mirror.example.com/pytorch"),
+                next_step=command("image", ETC, mirror="https://mirror.example.com/pytorch"),
             )
         return WheelMirror(pytorch=base + "/{tag}", pyg=base + "/{page}")
     if request.mirror not in MIRRORS:

@@ -3,7 +3,7 @@
 import msgspec
 
 from graphcrate.compat.facts import witnesses
-from graphcrate.model.command import setting
+from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.resolve.sources.channels import Link
@@ -26,7 +26,8 @@ def witnessed(link: Link, channel: Channel) -> Link:
             f"    {len(known.witnesses)} locks: sha256 {known.sha256}, in "
             + "\n        ".join(("", *known.witnesses)).lstrip(),
             cause="The page is wrong, or the file was replaced after those locks were made.",
-            next_step=f"take another channel ({setting(channel='pypi')}), or another mirror ({setting(mirror='…')})",
+            next_step=f"take another channel: {command('image', ETC, channel='pypi')}, or another mirror: "
+            f"{command('image', ETC, mirror='sjtu')}",
         )
     return msgspec.structs.replace(link, sha256=known.sha256)
 

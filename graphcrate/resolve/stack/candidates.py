@@ -13,7 +13,7 @@ import msgspec
 from graphcrate.compat.variants.request import Extensions
 from graphcrate.host import settings
 from graphcrate.host.disk.cache import kept
-from graphcrate.model.command import command, setting
+from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import GraphcrateError, LockedError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
@@ -45,7 +45,7 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
     if request.wheels is not None and not request.wheels.is_dir():
         raise UsageError(
             f"{request.wheels} is not a folder",
-            next_step=f"{setting(wheels='/path')} of a folder that has the wheels in it",
+            next_step=f"{command('image', ETC, wheels='/path')}    (a folder that has the wheels in it)",
         )
     if request.wheels is not None and not any(request.wheels.glob("*.whl")):
         raise UsageError(

@@ -21,7 +21,7 @@ from graphcrate.compat.facts.pyg_lib import wheels_for
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases.archive import SuiteArchive
-from graphcrate.model.command import command, setting
+from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import (
     Compilation,
@@ -300,7 +300,7 @@ def _debian(option: toolkits.Option, platform: Platform, ctx: Context) -> tuple[
             raise ResolutionError(
                 f"{suites.titled(option.suite)} has no {name} {option.version}",
                 cause=f"The mirror has {has}; its contrib and non-free sections are needed for CUDA.",
-                next_step=f"{mirror}, or {setting(toolkit='image')}",
+                next_step=f"{mirror}, or {command('image', ETC, toolkit='image')}",
             )
         chosen.append(fitting[0])
     return tuple(chosen), archive.listed

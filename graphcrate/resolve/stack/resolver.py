@@ -19,7 +19,7 @@ from graphcrate.compat.facts import glt, pairs
 from graphcrate.compat.facts.cutoff import Cutoff, cutoff_of
 from graphcrate.host import settings
 from graphcrate.inputs.wheels.sdist import read_sdist
-from graphcrate.model.command import command, setting
+from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.platform import Platform
@@ -222,10 +222,11 @@ def lock_back_end(
     pinned = resolve_pins(requires, target, offers)
     for offer in pinned:
         if not (offer.link.name.endswith("-none-any.whl") or (machine and _PROGRAM.search(offer.link.name))):
-            own = f"build it yourself: uv build --wheel    and give dist/*.whl; or {setting(wheels='/path')}"
+            wheels = command("image", ETC, wheels="/path")
+            own = f"build it yourself: uv build --wheel    and give dist/*.whl; or {wheels}"
             raise ResolutionError(
                 f"{name} cannot be built on every host: its back-end needs {offer.name}, which is not pure Python",
-                next_step=own if machine else f"bring a wheel of it: {setting(wheels='/path')}",
+                next_step=own if machine else f"bring a wheel of it: {wheels}",
             )
     return lock_offers(pinned, offers.sources)
 

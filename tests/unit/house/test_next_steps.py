@@ -56,7 +56,10 @@ def stand_in(verb, name):
 
 def made(maker, node):
     """The value that a call makes; unknown words are `NAME`."""
-    words = [word.value if isinstance(word, ast.Constant) else "NAME" for word in node.args]
+    words = [
+        word.value if isinstance(word, ast.Constant) else ETC if ast.unparse(word) == "ETC" else "NAME"
+        for word in node.args
+    ]
     verb = words[0] if words else ""
     options = {
         one.arg: one.value.value if isinstance(one.value, ast.Constant) else stand_in(verb, one.arg)
@@ -313,11 +316,11 @@ def test_options_in_next_steps_exist():
     ("typed_words", "next_step"),
     [
         (("image", "torch", "--cuda", "9"), "graphcrate image torch --cuda 10.2    (graphcrate list shows all)"),
-        (("image", "torch", "--gpu", ","), "--gpu v100    (or several: --gpu v100,a100)"),
+        (("image", "torch", "--gpu", ","), "graphcrate image torch --gpu v100    (or several: --gpu v100,a100)"),
         (("image", "torch", "--cuda", "10.2"), "graphcrate image torch --cuda cpu    (for now)"),
-        (("build", "pyg"), "graphcrate image …    is what does that"),
+        (("build", "pyg"), "graphcrate image pyg    is what does that"),
         (("lock",), "graphcrate lock pyg --cuda 11.8    (list has all)"),
-        (("image", "--cuda", ""), "--cuda 11.8, or leave it out"),
+        (("image", "--cuda", ""), "graphcrate image pyg --cuda 11.8, or leave it out"),
         (("matrix",), "work in a clone of the project, or in a recipe of your own: graphcrate lock mine.toml"),
         (("image", "torch", "--cuda", "9", "--slim", "yes"), "graphcrate image torch --cuda 10.2 --slim yes    ("),
     ],

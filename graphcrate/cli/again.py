@@ -8,7 +8,7 @@ library, in JSON and reports, which others read too, and where a command was typ
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphcrate.host.defects import redacted
@@ -46,10 +46,22 @@ _BY_PROGRAM = rf"{_PROGRAM} (?:(?P<verb>[a-z]+) )?{ETC}(?!\w)(?P<options>(?:{_OP
 _AS_TYPED = re.compile(rf"(?<![\w/.-])(?:{_BY_MAKE}|{_BY_PROGRAM})")
 
 
-def whole(text: str) -> str:
-    """Return a message with its next steps as whole commands, as far as what was typed says them."""
-    typed = Typed.here()
-    return _AS_TYPED.sub(lambda match: typed.again(*_step(match)) or match[0], text) if typed and ETC in text else text
+def whole(text: str, built: Callable[[Sequence[str]], Command | None] = lambda _: None) -> str:
+    """Return a message with its next steps as whole commands, as far as what was typed says them.
+
+    `built`: finds the request for the image that the words of a command name.
+    """
+    if ETC not in text or (typed := Typed.here()) is None:
+        return text
+
+    def of(match: re.Match[str]) -> str:
+        verb, changed = _step(match)
+        if made := typed.again(verb, changed):
+            return made
+        request = built(typed.words) if verb in OPTIONS else None
+        return str(_as(request, verb, changed)) if request else match[0]
+
+    return _AS_TYPED.sub(of, text)
 
 
 def line() -> str:
@@ -85,11 +97,12 @@ class Typed:
         own, names = "".join(self.words[:1]), {setting.name for setting in changed}
         if own in ("lock", "render") and verb == "image" and names and names <= set(OPTIONS[own]):
             verb = own
-        reached = _GOALS.get(self.goal, {}).get(verb)
-        if self.goal and (not verb or (reached is not None and names <= set(reached))):
+        goals = _GOALS.get(self.goal, {})
+        reached = {each.name for each in self.given}.union(*goals.values()) if not verb else goals.get(verb)
+        if self.goal and reached is not None and names <= set(reached):
             return redacted(self._by_make(changed))
         if self.request and (verb in (own, "") or verb in OPTIONS):
-            return redacted(self._as(verb or own, changed))
+            return redacted(str(_as(self.request, verb or own, changed)))
         if verb in (own, ""):
             return redacted(commands.joined([commands.program(), *_replaced(self.words, changed)]))
         return ""
@@ -116,12 +129,6 @@ class Typed:
             return None
         return Command(verb, tuple(arguments), tuple(settings))
 
-    def _as(self, verb: str, changed: Sequence[Setting]) -> str:
-        """The request as one for this command, which has the options that it takes."""
-        request = self.request or Command(verb)
-        kept = [each for each in request.settings if verb == request.verb or each.name in OPTIONS[verb]]
-        return str(Command(verb, request.arguments or (USUAL_STACK,), tuple(_changed(kept, changed))))
-
     def _by_make(self, changed: Sequence[Setting]) -> str:
         """The goal with its settings, those that make took from its environment too."""
         request = self.request or Command("")
@@ -136,9 +143,17 @@ class Typed:
         return commands.joined(["make", self.goal, *(each.by_make() for each in settings)])
 
 
+def _as(request: Command, verb: str, changed: Sequence[Setting]) -> Command:
+    """The request as one for this command, which has the options that it takes."""
+    kept = [each for each in request.settings if verb == request.verb or each.name in OPTIONS[verb]]
+    return Command(verb, request.arguments or (USUAL_STACK,), tuple(_changed(kept, changed)))
+
+
 def _changed(given: Sequence[Setting], changed: Sequence[Setting], *, in_one: bool = False) -> list[Setting]:
     """Settings with others in place of those of their name, or beside them. `in_one`: as make takes several values."""
     settings = list(given)
+    if any(each.name == "gpu" for each in changed):  # which needs a CUDA
+        settings = [each for each in settings if (each.name, each.value) != ("cuda", "cpu")]
     for new in changed:
         same = [place for place, each in enumerate(settings) if each.name == new.name]
         if not same:
