@@ -31,7 +31,7 @@ endif
 option = $(if $(2),--$(1) '$(subst ','\'',$(2))')
 python := .venv/bin/python
 # -E -s: what environment modules leave in PYTHONPATH is not for us. -X typed: what next steps are made of
-graphcrate = $(python) -E -s -X $(call quoted,typed=make $@$(foreach name,$(given), $(call quoted,$(name)=$($(name))))) build.py
+graphcrate = $(python) -E -s -X $(call quoted,typed=make $@ $(strip $(foreach name,$(given),$(call quoted,$(name)=$($(name)))))) build.py
 upkeep = $(python) -E -s -m upkeep
 own = $(call option,with,$(WITH)) $(call option,requirements,$(REQUIREMENTS)) $(call option,apt,$(APT)) $(call option,build-apt,$(BUILD_APT)) $(call option,build-env,$(BUILD_ENV))
 # Of the command line alone: environments of clusters have an ARCH of their own.

@@ -60,6 +60,15 @@ def test_a_goal_or_python_that_is_none_is_refused_before_any_recipe(words, said)
     assert not (ROOT / "x").exists()
 
 
+def test_program_is_told_the_goal_and_the_settings_that_were_typed():
+    code, text = make("image", "CUDA=11.8", "WITH=it's a \"b\" $$x", "GPU=v100", "AGAIN=")
+    assert code == 0
+    words = shlex.split(text.replace("\\\n", " "))
+    option = words[words.index("-X") + 1].removeprefix("typed=")
+    goal, settings = shlex.split(option)[:2], set(shlex.split(option)[2:])
+    assert (goal, settings) == (["make", "image"], {"CUDA=11.8", "WITH=it's a \"b\" $x", "GPU=v100", "AGAIN="})
+
+
 def test_every_goal_with_a_help_line_is_known():
     helped = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert len(helped) > 15
@@ -143,7 +152,7 @@ def test_image_of_a_dockerfile_is_made_of_the_recipe_that_is_written():
     code, text = make("image", "FROM=Dockerfile", "PLAN=yes")
     assert code == 0
     assert re.search(
-        r"recipe=\$\(\S+ -E -s build\.py adopt 'Dockerfile' *\) && \S+ -E -s build\.py image \"\$recipe\" .*--plan",
+        r"recipe=\$\(\S+ -E -s .*?build\.py adopt 'Dockerfile' *\) && \S+ -E -s .*?build\.py image \"\$recipe\" .*--plan",
         text,
     )
     assert "adopt 'Dockerfile' --output 'mine.toml'" in make("image", "FROM=Dockerfile", "RECIPE=mine.toml")[1]

@@ -284,19 +284,22 @@ def test_order_of_a_cancelled_job_is_removed_and_only_its_owner_reads_it(tmp_pat
     assert not order.exists()
 
 
-def test_node_program_runs_a_command_with_its_stdout_in_a_file(tmp_path, monkeypatch):
-    asked = []
+@pytest.mark.parametrize(
+    ("typed", "options"), [("", ["-sP"]), ("make image GPU=v100", ["-sP", "-X", "typed=make image GPU=v100"])]
+)
+def test_node_program_runs_a_command_with_its_stdout_in_a_file(tmp_path, monkeypatch, typed, options):
+    asked, order = [], msgspec.structs.replace(COMMAND, typed=typed)
 
     def run(command, *, environment, cwd, on_line):
-        asked.append((command[3:5], command[-3:], cwd))
+        asked.append((command[3:5], [*command[6:-4], *command[-3:]], cwd))
         on_line("a line")
         return SimpleNamespace(returncode=9)
 
     monkeypatch.setattr(slurm_node.process, "run", run)
     monkeypatch.setattr(slurm_node.process, "interrupt_once", list)
-    (tmp_path / "order.json").write_bytes(msgspec.json.encode(COMMAND))
+    (tmp_path / "order.json").write_bytes(msgspec.json.encode(order))
     slurm_node.main(tmp_path / "order.json", tmp_path / "12.json")
-    assert asked == [(["sh", COMMAND.printed], ["graphcrate", "image", "torch"], Path("/work"))]
+    assert asked == [(["sh", COMMAND.printed], [*options, "graphcrate", "image", "torch"], Path("/work"))]
     assert json.loads((tmp_path / "12.json").read_text())["exit_code"] == 9
 
 

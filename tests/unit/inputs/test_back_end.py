@@ -397,7 +397,7 @@ def test_debian_is_asked_for_the_platform_that_compiles_and_of_libraries_for_the
 @pytest.mark.parametrize(
     ("packages", "words"),
     [
-        (("libodd-dev",), ["libodd-dev of Debian bookworm does", "the same command with BUILD_APT=libodd-dev"]),
+        (("libodd-dev",), ["libodd-dev of Debian bookworm does", "make image … BUILD_APT=libodd-dev"]),
         (("liba-dev", "libb-dev"), ["liba-dev or libb-dev of Debian bookworm does", "BUILD_APT=liba-dev"]),
     ],
 )
@@ -418,7 +418,7 @@ def test_what_our_list_lacks_debians_index_of_files_names(explained, packages, w
 def test_library_that_what_is_compiled_needs_is_named_with_what_it_is_compiled_with(explained, line, typed):
     """In one message: another one comes after all was compiled."""
     message, _ = explained(line, ("libodd-dev", "libodd-tiny-dev"), ("libodd2",))
-    assert f"the same command with {typed}" in message
+    assert f"make image … {typed}" in message
     is_linked = "APT=libodd2" in typed
     assert (" APT=" in message, "linked to it needs libodd2 in the image" in message) == (is_linked, is_linked)
 

@@ -442,7 +442,7 @@ def test_source_that_makes_code_for_gpus_by_a_variable_alone_names_it(tmp_path, 
         (  # pot 0.8.2, whose trial comes before the image's test of imports
             Completed(1, ("import x: AttributeError: `np.infty` was removed in the NumPy 2.0 release. Use `np.inf`",)),
             BuildError,
-            "the same command with 'WITH=numpy<2'",
+            "make image … 'WITH=numpy<2'",
         ),
         (Completed(139, ()), BuildError, "ended by signal 11"),
         (Completed(1, ()), HostError, "could not be tried out"),

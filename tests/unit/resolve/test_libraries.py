@@ -201,7 +201,7 @@ ASKED = BuildRequest(name="pyg", cuda="11.8", additions=Additions(packages=("rdk
         ),
         (
             BuildRequest(name="pyg", cuda="11.8", additions=Additions(apt=("git",), constraints=("numpy<2",))),
-            "the same command with 'APT=git libx11-6'",
+            "make image … 'APT=git libx11-6'",
         ),
     ],
 )

@@ -18,13 +18,13 @@ def test_both_lists_have_one_kind_of_typed_words_and_messages():
 @pytest.mark.parametrize(
     ("step", "before", "after"),
     [
-        ("the same command with BUILD_APT=swig", {}, {"build_apt": "swig"}),
-        ("the same command with 'BUILD_APT=swig make'", {"build_apt": "make"}, {"build_apt": "make swig"}),
-        ("the same command with APT=libcairo2", {"build_apt": "x"}, {"build_apt": "x", "apt": "libcairo2"}),
-        ("the same command with APT=libgl1", {"apt": "git"}, {"apt": "git libgl1"}),
+        ("make image … BUILD_APT=swig", {}, {"build_apt": "swig"}),
+        ("make image … 'BUILD_APT=swig make'", {"build_apt": "make"}, {"build_apt": "make swig"}),
+        ("make image … APT=libcairo2", {"build_apt": "x"}, {"build_apt": "x", "apt": "libcairo2"}),
+        ("make image … APT=libgl1", {"apt": "git"}, {"apt": "git libgl1"}),
         ("make image WITH=demo 'APT=a b' 'BUILD_APT=c d'", {"apt": "a"}, {"apt": "a b", "build_apt": "c d"}),
         ("graphcrate image torch --with demo --build-apt 'c d'", {}, {"build_apt": "c d"}),
-        ("the same command with BUILD_APT=PACKAGE    (apt-file search x says which)", {"build_apt": "m"}, "the same"),
+        ("make image … BUILD_APT=PACKAGE    (apt-file search x says which)", {"build_apt": "m"}, "the same"),
         ("make image CUDA=12.6 WITH=demo", {}, {"cuda": "12.6"}),
         ("make image CUDA=11.8 GPU=v100 WITH=demo BUILD_APT=c", {"gpu": "v100"}, {"gpu": "v100", "build_apt": "c"}),
         ("bring a wheel (WITH=./demo-….whl)", {}, {}),
