@@ -61,12 +61,12 @@ def test_a_goal_or_python_that_is_none_is_refused_before_any_recipe(words, said)
 
 
 def test_program_is_told_the_goal_and_the_settings_that_were_typed():
-    code, text = make("image", "CUDA=11.8", "WITH=it's a \"b\" $$x", "GPU=v100", "AGAIN=")
+    code, text = make("image", "CUDA=11.8", 'WITH=it\'s a "b" $$x', "GPU=v100", "AGAIN=")
     assert code == 0
     words = shlex.split(text.replace("\\\n", " "))
     option = words[words.index("-X") + 1].removeprefix("typed=")
     goal, settings = shlex.split(option)[:2], set(shlex.split(option)[2:])
-    assert (goal, settings) == (["make", "image"], {"CUDA=11.8", "WITH=it's a \"b\" $x", "GPU=v100", "AGAIN="})
+    assert (goal, settings) == (["make", "image"], {"CUDA=11.8", 'WITH=it\'s a "b" $x', "GPU=v100", "AGAIN="})
 
 
 def test_every_goal_with_a_help_line_is_known():

@@ -16,6 +16,7 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.options import ROWS
 from tests.commands import command_line, objections
 from tests.unit.house.test_next_steps import CALLS
+from tests.unit.house.test_wiring import world  # noqa: F401 (a fixture)
 
 IMAGE = "image pyg --cuda 11.8 --channel x --gpu v100 --apt git"
 
@@ -186,3 +187,12 @@ def test_whole_commands_are_taken_by_their_programs(asked):
             again.whole(str(step))
             request = Typed.here().request
             assert objections(request) == []
+
+
+def test_steps_for_an_image_that_is_there_are_made_of_its_reports_request(world):  # noqa: F811
+    name = f"torch:{world.built().name}"
+    printed = "an image for CUDA: make image STACK=torch GPU=v100"
+    for ref in ("torch", name):  # by a short name too
+        code, out, err = world.typed("check", ref, "--gpu", "v100", "--only", "runtimes")
+        assert (code != 0, printed in out) == (True, True), (out, err)
+    assert "make image … GPU=v100" in world.typed("check", name, "--gpu", "v100", "--only", "runtimes", "--json")[1]
