@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import typer.core
 
-from graphcrate.cli import again, spoken
+from graphcrate.cli import retyped, spoken
 from graphcrate.host import settings, streams, trace
 from graphcrate.model.command import CHECKOUT_PROGRAM, Command, command, is_upkeeps
 from graphcrate.model.errors import GraphcrateError, UsageError
@@ -177,7 +177,7 @@ def exiting() -> Iterator[None]:
 def _end_by(error: GraphcrateError) -> NoReturn:
     from graphcrate.cli.options import request_of_image
 
-    error.next_step = again.whole(error.next_step, request_of_image)
+    error.next_step = retyped.whole(error.next_step, request_of_image)
     _end(str(error), error.exit_code)
 
 

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import adopt, again, cache, check, node, options, project, publish, remote, run, serve, test
+from graphcrate.cli import adopt, cache, check, node, options, project, publish, remote, retyped, run, serve, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, of_shared, write
 from graphcrate.host import defects, streams
@@ -227,7 +227,7 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, shown: di
     if plan_only:
         lines_of_plan, value = pipeline.plan_image(request, ctx)
         width = streams.console().width if sys.stdout.isatty() else 0
-        text = "".join(f"{line}\n" for line in folded(map(again.whole, lines_of_plan), width))
+        text = "".join(f"{line}\n" for line in folded(map(retyped.whole, lines_of_plan), width))
         write(value, text, as_json=as_json)
         if as_json and not ctx.quiet:
             sys.stderr.write(text)
@@ -235,7 +235,7 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, shown: di
     report = pipeline.build_image(request, ctx)
     write(report, f"{report.reference}\n", as_json=as_json)
     lines = summary.warnings(report) if ctx.quiet else summary.lines(report, settings.now() - start)
-    sys.stderr.write(again.whole("".join(f"{line}\n" for line in lines)))
+    sys.stderr.write(retyped.whole("".join(f"{line}\n" for line in lines)))
     options.tidy(ctx)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 import typer.core
 
-from graphcrate.cli import again
+from graphcrate.cli import retyped
 from graphcrate.cli.options import here
 from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError
@@ -71,7 +71,7 @@ class NodeCommand(typer.core.TyperCommand):
 
         output = Path("dist" if ctx.info_name == "convert" else ctx.params["output"])
         mine = here(quiet=ctx.params["quiet"])
-        printed, code = on_node.run(words, resources, mine, output, again.line())
+        printed, code = on_node.run(words, resources, mine, output, retyped.line())
         sys.stdout.write(printed)
         sys.stdout.flush()
         ctx.exit(code)

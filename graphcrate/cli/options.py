@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import typer
 
-from graphcrate.cli import again
+from graphcrate.cli import retyped
 from graphcrate.host import settings, streams
 from graphcrate.host.context import Context
 from graphcrate.model import platform as platforms
@@ -240,8 +240,8 @@ def here(
     environment = {**chosen, **context.environment}
     if plain_http:
         environment[settings.PLAIN_HTTP] = settings.ANY
-    said: dict[str, Any] = {"quiet": quiet, "verbose": verbose, "shown": again.whole}
-    return Context(root=context.root, environment=environment, without_security=without_security, **said)
+    of_messages: dict[str, Any] = {"quiet": quiet, "verbose": verbose, "shown": retyped.whole}
+    return Context(root=context.root, environment=environment, without_security=without_security, **of_messages)
 
 
 def tidy(ctx: Context) -> None:
@@ -281,13 +281,13 @@ def place_of(ref: str, output: Path, platform: str = "") -> Path:
     return next((place for place in places_of_images() if has(ref, place, asked)), output)
 
 
-def request_of_image(words: Sequence[str]) -> Command | None:
+def request_of_image(typed: Sequence[str]) -> Command | None:
     """Return the command for the image that the words of another one name, as its report has it; None without one."""
     from graphcrate.artifacts.locate import find_image
     from graphcrate.artifacts.names import full_name
     from graphcrate.compat.variants.request import BuildRequest
 
-    for word in words[1 : words.index("--") if "--" in words else None]:
+    for word in typed[1 : typed.index("--") if "--" in typed else None]:
         with contextlib.suppress(GraphcrateError, OSError):
             place = place_of(word, DIST)
             report = find_image(full_name(word, place), place)[1]
@@ -316,5 +316,5 @@ def write(value: Any, text: str, *, as_json: bool) -> None:  # noqa: ANN401 (wha
     """Print a command's result: one JSON value, or text. What it says on stderr afterwards comes after it."""
     if as_json:
         streams.write_utf8()
-    sys.stdout.write(encode(value).decode() if as_json else again.whole(text))
+    sys.stdout.write(encode(value).decode() if as_json else retyped.whole(text))
     sys.stdout.flush()

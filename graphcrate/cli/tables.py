@@ -9,7 +9,7 @@ from rich.text import Text
 
 from graphcrate.assembly.images import KnownImage, Removal
 from graphcrate.assembly.matrix import Result, title
-from graphcrate.cli import again, options
+from graphcrate.cli import options, retyped
 from graphcrate.compat.facts import facts
 from graphcrate.compat.plan import planning
 from graphcrate.compat.proofs import Word, standings
@@ -253,7 +253,7 @@ def write(value: Any, answer: Answer, *, as_json: bool) -> None:  # noqa: ANN401
         options.write(value, "", as_json=True)
         return
     console = streams.console(soft_wrap=True)
-    shown = answer.worded(lambda text: again.whole(text, options.request_of_image))
+    shown = answer.worded(lambda text: retyped.whole(text, options.request_of_image))
     for line, style in shown.lines(console.width if sys.stdout.isatty() else 0):
         console.print(Text(line, style))
 

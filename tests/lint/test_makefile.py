@@ -152,7 +152,8 @@ def test_image_of_a_dockerfile_is_made_of_the_recipe_that_is_written():
     code, text = make("image", "FROM=Dockerfile", "PLAN=yes")
     assert code == 0
     assert re.search(
-        r"recipe=\$\(\S+ -E -s .*?build\.py adopt 'Dockerfile' *\) && \S+ -E -s .*?build\.py image \"\$recipe\" .*--plan",
+        r"recipe=\$\(\S+ -E -s .*?build\.py adopt 'Dockerfile' *\) && "
+        r"\S+ -E -s .*?build\.py image \"\$recipe\" .*--plan",
         text,
     )
     assert "adopt 'Dockerfile' --output 'mine.toml'" in make("image", "FROM=Dockerfile", "RECIPE=mine.toml")[1]

@@ -10,7 +10,7 @@ from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.variants import recipes
 from graphcrate.host.context import Context
 from graphcrate.host.disk import documents
-from graphcrate.model.command import Command, command, filled
+from graphcrate.model.command import Command, command, filled, setting
 from graphcrate.model.errors import RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import Lock
 from graphcrate.model.lock_proof import LockProof
@@ -33,7 +33,7 @@ def find_recipe(ctx: Context, name: str) -> Recipe:
         near = difflib.get_close_matches(name, [other.stem for other in path.parent.glob("*.toml")], n=2, cutoff=0.3)
         raise UsageError(
             f"there is no recipe {name!r}" + (f"; the nearest is {', '.join(near)}" if near else ""),
-            next_step=f"{command('image', 'pyg', gpu=f'v100,{name.lower()}')}    (GPUs by commas)"
+            next_step=f"{setting(gpu=f'v100,{name.lower()}').both()}    (GPUs by commas)"
             if _is_gpu(name)
             else command("list"),
         )

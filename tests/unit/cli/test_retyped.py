@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.cli import again
-from graphcrate.cli.again import TYPED, Typed
+from graphcrate.cli import retyped
 from graphcrate.cli.exit import exiting
+from graphcrate.cli.retyped import TYPED, Typed
 from graphcrate.model import command as commands
 from graphcrate.model.command import AGAIN, ETC, IMAGE_AGAIN, LOCK_AGAIN, OPTIONS, SETTINGS, Command, command
 from graphcrate.model.errors import UsageError
@@ -51,7 +51,7 @@ def asked(monkeypatch):
 )
 def test_step_after_make_image_is_what_was_typed_with_its_setting(asked, step, whole):
     asked(IMAGE, "make image CUDA=11.8 CHANNEL=x GPU=v100 APT=git")
-    assert again.whole(f"first {step}, or {step}    (why)") == f"first {whole}, or {whole}    (why)"
+    assert retyped.whole(f"first {step}, or {step}    (why)") == f"first {whole}, or {whole}    (why)"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_step_after_make_image_is_what_was_typed_with_its_setting(asked, step, w
 )  # fmt: skip
 def test_step_after_other_goals_is_made_of_goal_and_settings(asked, words, by, step, whole):
     asked(words, by)
-    assert again.whole(f"{step}") == whole
+    assert retyped.whole(f"{step}") == whole
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_step_after_a_program_has_its_path_and_options(asked, monkeypatch, path,
     monkeypatch.setattr(commands, "TYPED_PATH", commands.typed_path(path))
     asked(words)
     program = path if path == "graphcrate" else shlex.quote(path)
-    assert again.whole(f"{step}") == f"{program} {whole}"
-    assert again.whole(f"{step}; or else") == f"{program} {whole}; or else"
+    assert retyped.whole(f"{step}") == f"{program} {whole}"
+    assert retyped.whole(f"{step}; or else") == f"{program} {whole}; or else"
 
 
 def test_error_of_a_command_line_ends_with_the_whole_command(typed):
@@ -130,7 +130,7 @@ def test_error_of_a_command_line_ends_with_the_whole_command(typed):
 def test_text_without_a_command_and_cause_of_an_error_stay_as_they_are(asked, capsys):
     asked(IMAGE, "make image")
     assert (
-        again.whole("make sure … of it; cmake image …; make image …x")
+        retyped.whole("make sure … of it; cmake image …; make image …x")
         == "make sure … of it; cmake image …; make image …x"
     )
     with pytest.raises(SystemExit), exiting():
@@ -156,7 +156,7 @@ def test_no_step_of_the_code_keeps_what_was_typed_before_as_an_ellipsis(asked, w
     step = STEPS[where]
     for words, by in ALL_TYPED if step.verb not in ALONE else [(f"{step.verb} NAME", None)]:
         asked(words, by)
-        whole = again.whole(str(step))
+        whole = retyped.whole(str(step))
         assert not re.search(rf"(?<![=\w]){ETC}", re.sub(rf" --[a-z-]+ {ETC}", "", whole)), whole
         assert all(str(each.value or each.name.upper().replace("-", "_")) in whole for each in step.settings), whole
 
@@ -165,7 +165,7 @@ def test_each_option_of_a_build_is_read_as_the_parser_takes_it():
     flags = {option for verb in OPTIONS for one in command_line()[verb].params if getattr(one, "is_flag", False)
              for option in (*one.opts, *one.secondary_opts)}  # fmt: skip
     rows = {row.name for row in ROWS if row.flag}
-    assert {f"--{name}" for name in again._FLAGS} <= flags | {"--allow-emulated", "--allow-cpu-only"}
+    assert {f"--{name}" for name in retyped._FLAGS} <= flags | {"--allow-emulated", "--allow-cpu-only"}
     assert {f"--{row.name}" for row in ROWS} & flags == {f"--{name}" for name in rows}
     several = {
         option for one in command_line()["image"].params if getattr(one, "multiple", False) for option in one.opts
@@ -174,9 +174,9 @@ def test_each_option_of_a_build_is_read_as_the_parser_takes_it():
 
 
 def test_goals_of_make_take_the_settings_that_are_said_to_reach_their_commands():
-    assert set(again._GOALS["publish"]["image"]) < set(SETTINGS["publish"])
+    assert set(retyped._GOALS["publish"]["image"]) < set(SETTINGS["publish"])
     text = (Path(__file__).parents[3] / "Makefile").read_text(encoding="utf-8")
-    for goal in again._GOALS:
+    for goal in retyped._GOALS:
         assert re.search(rf"^{goal}: ", text, re.MULTILINE), goal
 
 
@@ -184,7 +184,7 @@ def test_whole_commands_are_taken_by_their_programs(asked):
     for words, by in ALL_TYPED:
         asked(words, by)
         for step in STEPS.values():
-            again.whole(str(step))
+            retyped.whole(str(step))
             request = Typed.here().request
             assert objections(request) == []
 
