@@ -30,9 +30,11 @@ endif
 endif
 option = $(if $(2),--$(1) '$(subst ','\'',$(2))')
 python := .venv/bin/python
-# -E -s: what environment modules leave in PYTHONPATH is not for us. -X typed: what next steps are made of
-graphcrate = $(python) -E -s -X $(call quoted,typed=make $@ $(strip $(foreach name,$(given),$(call quoted,$(name)=$($(name)))))) build.py
-upkeep = $(python) -E -s -m upkeep
+# what was typed, of which next steps are made
+told = -X $(call quoted,typed=make $@ $(strip $(foreach name,$(given),$(call quoted,$(name)=$($(name))))))
+# -E -s: what environment modules leave in PYTHONPATH is not for us
+graphcrate = $(python) -E -s $(told) build.py
+upkeep = $(python) -E -s $(told) -m upkeep
 own = $(call option,with,$(WITH)) $(call option,requirements,$(REQUIREMENTS)) $(call option,apt,$(APT)) $(call option,build-apt,$(BUILD_APT)) $(call option,build-env,$(BUILD_ENV))
 # Of the command line alone: environments of clusters have an ARCH of their own.
 platform = $(if $(filter command,$(origin ARCH)),$(call option,platform,$(ARCH)))
@@ -137,7 +139,7 @@ test-all: test test-engines ## all of it, and what takes hours: whole stacks com
 	@ENGINES=prepared $(pytest) tests/engines -m weekly
 
 test-upstream: .venv/ready-run ## the tests of PyG and its extensions, by their repositories, inside an image; goes on where it stopped: make test-upstream CUDA=11.8 SUITE=scatter
-	@$(python) -m tools.upstream_suites $(request) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(call option,suite,$(SUITE)) $(call option,upstream,$(UPSTREAM)) $(if $(AGAIN),--again)
+	@$(python) $(told) -m tools.upstream_suites $(request) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(call option,suite,$(SUITE)) $(call option,upstream,$(UPSTREAM)) $(if $(AGAIN),--again)
 
 # Rows are recorded while they run; the page is written when all of them have passed.
 faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes dist/docs/faults.md: ten minutes, as root; FAULTS=all: hours

@@ -21,6 +21,8 @@ from graphcrate.model.platform import OS
 #: settings, a job of Slurm the line of its login node; empty: nobody typed one, as for a job of a site
 TYPED = "typed"
 
+#: how Python calls this program, and that of upkeep
+_PROGRAMS = ("/build.py", "/graphcrate", "/graphcrate/__main__.py", "/cli/main.py", "/upkeep/__main__.py")
 _FLAGS = {row.name for row in ROWS if row.flag} | {"json", "smoke", "dry-run"}
 _SHORT = {"-q": "--quiet"}
 _ADDING = {row.name for row in ROWS if row.adds}
@@ -81,15 +83,14 @@ class Typed:
     @classmethod
     def here(cls) -> "Typed | None":
         """Return this process's; None where nobody typed it."""
-        match shlex.split(str(getattr(sys, "_xoptions", {}).get(TYPED, "graphcrate"))):
-            case []:
-                return None
+        program, *words = sys.argv
+        if (said := sys._xoptions.get(TYPED)) is None:
+            return cls(tuple(words)) if f"/{program}".endswith(_PROGRAMS) else None
+        match shlex.split(said):
             case ["make", goal, *settings]:
-                return cls(tuple(sys.argv[1:]), goal, tuple(_of_make(settings)))
-            case [_]:
-                return cls(tuple(sys.argv[1:]))
-            case [_, *words]:
-                return cls(tuple(words))
+                return cls(tuple(words), goal, tuple(_of_make(settings)))
+            case [_, *others]:
+                return cls(tuple(others))
         return None
 
     def again(self, verb: str, changed: Sequence[Setting] = ()) -> str:

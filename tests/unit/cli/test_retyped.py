@@ -121,6 +121,21 @@ def test_step_after_a_program_has_its_path_and_options(asked, monkeypatch, path,
     assert retyped.whole(f"{step}; or else") == f"{program} {whole}; or else"
 
 
+@pytest.mark.parametrize(
+    ("program", "whole"),
+    [
+        ("/x/tools/upstream_suites.py", "make …"),
+        ("/x/pytest/__main__.py", "make …"),
+        ("/usr/bin/graphcrate", "make image CUDA=cpu"),
+        ("/x/graphcrate/__main__.py", "make image CUDA=cpu"),
+    ],
+)
+def test_words_of_another_program_are_no_command_of_ours(monkeypatch, program, whole):
+    monkeypatch.setattr(sys, "_xoptions", {})
+    monkeypatch.setattr(sys, "argv", [program, "image", "pyg", "--cuda", "cpu"])
+    assert retyped.whole(f"{AGAIN}") == whole
+
+
 def test_error_of_a_command_line_ends_with_the_whole_command(typed):
     code, _, err = typed("image", "pyg", "--cuda", "11.8", "--gpu", "v100", "--channel", "x")
     assert code == 2
