@@ -1,8 +1,8 @@
 """Next steps as whole commands: what was typed, with one thing changed, in the form that was typed.
 
 A room below knows what is to change, and says `make image … GPU=v100`: the words that were typed, with this setting.
-Here, where messages are printed, the … becomes those words, without passwords. It stays where nobody typed them: in a
-library, in JSON and reports, which others read too, and where a command was typed that is of no stack (`run pyg:1`).
+Here, where messages are printed, the … becomes those words, without passwords. It stays where they are unknown: in a
+library, in JSON and reports, which others read too, and where the command is of no stack (`run pyg:1`).
 """
 
 import re
@@ -17,8 +17,8 @@ from graphcrate.model.command import ETC, OPTIONS, SETTINGS, USUAL_STACK, Comman
 from graphcrate.model.options import ROWS
 from graphcrate.model.platform import OS
 
-#: of Python itself (-X): the command that was typed, where it is not this process's own. make gives its goal and
-#: settings, a job of Slurm the line of its login node; empty: nobody typed one, as for a job of a site
+#: an option of Python itself (-X) with the command that was typed, where it is not this process's own: make's goal and
+#: settings, for a job of Slurm the line of its login node; empty for a job of a site, which a page has asked for
 TYPED = "typed"
 
 #: how Python calls this program, and that of upkeep
@@ -67,7 +67,7 @@ def whole(text: str, built: Callable[[Sequence[str]], Command | None] = lambda _
 
 
 def line() -> str:
-    """Return the command that was typed, whole and without passwords; empty where nobody typed one."""
+    """Return the command that was typed, whole and without passwords; empty where it is unknown."""
     typed = Typed.here()
     return typed.again("") if typed else ""
 
@@ -82,11 +82,11 @@ class Typed:
 
     @classmethod
     def here(cls) -> "Typed | None":
-        """Return this process's; None where nobody typed it."""
+        """Return this process's command; None where it was started by another program."""
         program, *words = sys.argv
-        if (said := sys._xoptions.get(TYPED)) is None:
+        if (option := sys._xoptions.get(TYPED)) is None:
             return cls(tuple(words)) if f"/{program}".endswith(_PROGRAMS) else None
-        match shlex.split(said):
+        match shlex.split(option):
             case ["make", goal, *settings]:
                 return cls(tuple(words), goal, tuple(_of_make(settings)))
             case [_, *others]:
@@ -110,7 +110,7 @@ class Typed:
 
     @property
     def request(self) -> Command | None:
-        """What was typed as a value; None of a command that is of no stack, or has an option that is in no row."""
+        """The command as a value; None for one that is of no stack, or has an option that is in no row."""
         verb, *rest = self.words or ("",)
         arguments, settings, words = list[str](), list[Setting](), iter(rest)
         if verb not in _OF_A_STACK:
@@ -172,9 +172,9 @@ def _changed(given: Sequence[Setting], changed: Sequence[Setting], *, in_one: bo
 
 def _replaced(words: Sequence[str], changed: Sequence[Setting]) -> list[str]:
     """The words of a command without a row, with these options in place of their own."""
-    own, kept = words, ()
+    own, kept = list(words), list[str]()
     if "--" in words:
-        own, kept = words[: words.index("--")], words[words.index("--") :]
+        own, kept = own[: own.index("--")], own[own.index("--") :]
     for new in changed:
         option, *value = new.words()
         at = next((place for place, word in enumerate(own) if word.partition("=")[0] == option), len(own))

@@ -26,7 +26,7 @@ MINUTES = 60.0  #: that a job may wait for its start
 def run(words: Sequence[str], resources: Resources, ctx: Context, output: Path, typed: str = "") -> tuple[str, int]:
     """Run a command on a node; what it prints on stdout, and its exit code. Ctrl-C cancels the job.
 
-    `typed`: the command by which somebody asked for it.
+    `typed`: the whole command as the user typed it.
 
     Raises HostError for a job that was lost, with the reason and what to do.
     """

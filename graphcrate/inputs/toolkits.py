@@ -97,14 +97,14 @@ def _assemble(
             shutil.copyfile(source, target)
     made = folder / "cuda"
     made.mkdir()
-    command = Exec(
+    building = Exec(
         ["sh", "-ec", "\n".join(assembly(toolkit))],
         {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8"},
         [Bind(folder / "packages", PACKAGES, read_only=False), Bind(made, CUDA_HOME, read_only=False)],
         timeout=_TIMEOUT,
         step=Step.BUILD,
     )
-    done = run_in(rootfs, command)
+    done = run_in(rootfs, building)
     if done.returncode:
         raise BuildError(
             f"the {what} cannot be put together: {done.lines[-1] if done.lines else 'no output'}",

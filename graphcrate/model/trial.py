@@ -41,7 +41,7 @@ class CommandOrder(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
 
     words: tuple[str, ...]  #: after the program's name
     program: str = ""  #: as it was typed, where it was: what is printed has it
-    typed: str = ""  #: the whole command, by which somebody asked for this one: what is to be typed next is made of it
+    typed: str = ""  #: the whole command as the user typed it, of which next steps are made
     folder: str
     printed: str = ""
 

@@ -165,7 +165,7 @@ def names(port: int) -> Sequence[str]:
 
 
 def program(ctx: Context) -> Argv:
-    """Return the command line's program, for child processes, whose words nobody typed."""
+    """Return the command line's program, for child processes, whose words no user typed."""
     python = (sys.executable, "-E", "-s", "-X", "typed=")
     if INSTALLED:
         return line(*python, "-P", "-m", "graphcrate")

@@ -323,7 +323,7 @@ def test_crate_with_other_bytes_is_refused(channels, sources, cache):
 
 @pytest.mark.parametrize("mirror", ["rsproxy", "file:///etc", "https://"])
 def test_mirror_that_is_no_address_is_refused(sources, mirror):
-    with refused(UsageError, "CRATES_MIRROR is", "CRATES_MIRROR=https://rsproxy.cn/api/v1/crates make image"):
+    with refused(UsageError, "CRATES_MIRROR is", "CRATES_MIRROR=https://rsproxy.cn/api/v1/crates make …"):
         house.lock_crates([Crate("libc", "1.0.0", A)], sources(CRATES_MIRROR=mirror), "demo 1.0")
 
 

@@ -340,7 +340,7 @@ def test_a_place_that_cannot_be_written_ends_no_build(user, tmp_path):
     [
         ("nowhere", {}, ("'nowhere' is not a place of a shared cache", "/shared/cache")),
         ("/no/such/folder", {}, ("is not a place of a shared cache",)),
-        ("/tmp", {"trusts": False}, ("has no key to check it by", "cache-trust cosign.pub")),
+        ("/tmp", {"trusts": False}, ("has no key to check it by", "CACHE_TRUST=cosign.pub")),
         ("https://site.example/c", {"signs": True}, ("is a web server, which is read alone",)),
         ("/tmp", {"check": "often"}, ("'often' is not one in how many entries to check",)),
     ],
