@@ -7,6 +7,7 @@ an `srun` and an `enroot`, which run this file; it imports nothing of the projec
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,9 +76,12 @@ def make_site(folder, srun, apptainer, **kind):
     site = Site(str(folder), srun, apptainer, **kind)
     (folder / "bin").mkdir(parents=True)
     (folder / "site.json").write_text(json.dumps(asdict(site)))
-    for name in ("srun", "enroot"):
+    programs = {name: f'{sys.executable} -I {__file__} {folder} {name} "$@"' for name in ("srun", "enroot")}
+    # enroot imports with `-noD`; so does Apptainer here, which compresses an image for minutes otherwise
+    programs["mksquashfs"] = f'{shutil.which("mksquashfs")} "$@" -noD -noF'
+    for name, command in programs.items():
         program = folder / "bin" / name
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -I {__file__} {folder} {name} "$@"\n')
+        program.write_text(f"#!/bin/sh\nexec {command}\n")
         program.chmod(0o755)
     return site
 

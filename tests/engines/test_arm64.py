@@ -33,7 +33,7 @@ from graphcrate.model.lock import decode_lock
 from graphcrate.model.plan import CUDA_HOME
 from graphcrate.model.platform import ARM64
 from graphcrate.resolve.sources.fetch import fetch
-from graphcrate.resolve.stack.base import compiler_spec, prepare_base
+from graphcrate.resolve.stack.base import compiler_spec
 from graphcrate.resolve.stack.extensions import lock_cross
 from nsbox.binfmt import REGISTERED
 from nsbox.box import Bind
@@ -51,20 +51,20 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    from graphcrate.host.disk.cache import Cache
+def ctx(cache):
+    """One cache for all of these tests: each list of packages is read once."""
+    return place(cache, os.environ)
 
-    ctx = place(Cache(tmp_path_factory.mktemp("cache")), os.environ)
+
+@pytest.fixture(scope="module")
+def emulator(ctx):
     return prepare_emulator(ARM64, ctx)
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
+def root(ctx, tmp_path_factory):
     """A root file system with one static program of arm64."""
-    from graphcrate.host.disk.cache import Cache
-
     folder = tmp_path_factory.mktemp("root")
-    ctx = place(Cache(tmp_path_factory.mktemp("cache")), os.environ)
     archive = SuiteArchive("bookworm", ctx, platform=ARM64)
     package = next(each for each in archive.resolve(["busybox-static"]) if each.name == "busybox-static")
     (deb,) = fetch_debs([package], "bookworm", ctx, listed=archive.listed)
@@ -123,12 +123,9 @@ int main() { utsname name; uname(&name); std::printf("made for %s: %d\\n", name.
 
 
 @pytest.fixture(scope="module")
-def crossed(tmp_path_factory, emulator, root):
+def crossed(ctx, tmp_path_factory, emulator, root):
     """The sandbox that compiles extensions for arm64, with the root of busybox in place of an image's base."""
-    from graphcrate.host.disk.cache import Cache
-
     folder = tmp_path_factory.mktemp("cross")
-    ctx = place(Cache(tmp_path_factory.mktemp("cache")), os.environ)
     compiler = compilers.compiler_for("bookworm", None, ARM64)
     locked = debian.lock(compiler_spec(RECIPES["pyg"].variants[0], "bookworm", compiler), "3.11", ctx)
     cross = lock_cross("bookworm", "3.11", ARM64, ctx)
@@ -138,11 +135,12 @@ def crossed(tmp_path_factory, emulator, root):
     (root / "lib").symlink_to("usr/lib")
     image = SimpleNamespace(rootfs=root, python="/usr/bin/python3.11", emulator=emulator)
     compilation = SimpleNamespace(crossed=cross, base=locked)
-    return ground.prepare(compilation, image, debian.prepare(locked, ctx), files, folder / "headers"), compiler
+    base = debian.prepare(locked, ctx)
+    return ground.prepare(compilation, image, base, files, folder / "headers"), compiler, base
 
 
 def test_an_emulated_program_starts_the_cross_compiler_whose_code_is_of_arm64(crossed, tmp_path):
-    made, compiler = crossed
+    made, compiler, _ = crossed
     (tmp_path / "small.cpp").write_text(MODULE)
     (tmp_path / "hello.cpp").write_text(PROGRAM)
     _, cxx = compilers.programs(compiler)
@@ -173,16 +171,13 @@ static void (*volatile keep)(float *) = call;
 
 
 @pytest.fixture(scope="module")
-def nvcc(tmp_path_factory):
-    """The toolkit of the committed lock that compiles for arm64."""
-    from graphcrate.host.disk.cache import Cache
-
-    ctx = place(Cache(tmp_path_factory.mktemp("cache")), os.environ)
+def nvcc(ctx, crossed):
+    """The toolkit of the committed lock that compiles for arm64, put together in the compiler's base."""
     lock = decode_lock((ROOT / "images/pyg/cu132/arm64/pypi.lock.json").read_bytes())
     (step,) = compile_steps(lock)
     smaller = msgspec.structs.replace(lock, packages=())
     files = fetch(smaller, SourceOptions(), ctx, compilation=True)
-    base = prepare_base(ctx, step.compilation.base)
+    base = crossed[2]
     made = toolkits.prepare(step.compilation.toolkit, files, base.rootfs, ctx, base=base.identity)
     return made, variables(step.compilation)
 

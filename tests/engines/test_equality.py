@@ -37,7 +37,7 @@ def mine(workplace, built_image):
         'files = { "/opt/mine/train.py" = "train.py" }\nsmoke = ["python /opt/mine/train.py"]\n'
     )
     request = ("image", "./mine.toml", *options)
-    finished = workplace.run(*request, "--json").ok()
+    finished = workplace.run(*request, "--no-smoke", "--json").ok()
     return request, finished.json["layout"]
 
 

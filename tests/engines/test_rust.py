@@ -99,10 +99,10 @@ def packed(folder, name):
 
 
 def test_small_crate_with_pyo3_is_in_an_image_that_imports_and_calls_it(
-    workplace, built_image, cache, mirror, tmp_path
+    workplace, built_image, bookworm, mirror, tmp_path
 ):
     lines = ["version = 3"]
-    for folder in unpacked_crates(cache, tmp_path):
+    for folder in unpacked_crates(bookworm.cache, tmp_path):
         about = tomllib.loads((folder / "Cargo.toml").read_text())["package"]
         name, version = about["name"], about["version"]
         content = packed(folder, f"{name}-{version}")

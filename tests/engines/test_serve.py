@@ -23,7 +23,7 @@ from tests.engines.workplace import call, is_running, second_place, small_stack,
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("user namespaces")]
 
-KILLS = int(os.environ.get("KILLS", "6"))  #: of the server or its build, at random moments
+KILLS = int(os.environ.get("KILLS", "4"))  #: of the server or its build, at random moments
 CUDA = dict(zip(small_stack()[1::2], small_stack()[2::2], strict=True))["--cuda"]
 SMALL = {"stack": "torch", "cuda": CUDA}
 DOCKERFILE = "FROM pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime\nRUN pip install rdkit\nENV A=b\n"

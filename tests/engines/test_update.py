@@ -13,7 +13,7 @@ from graphcrate.compat.variants import recipes
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.lock_proof import decode_proof
 from tests.conftest import ROOT
-from tests.engines.workplace import Workplace, copy_project
+from tests.engines.workplace import Workplace, copy_bases, copy_project
 from tests.unit.elfmaker import SASS, make_elf
 from tests.unit.tools.test_measure_wheel import code
 from tests.unit.wheel_server import WheelServer, small_sdist, small_wheel
@@ -72,7 +72,7 @@ def index():
 
 
 @pytest.fixture
-def project(index, tmp_path):
+def project(index, workplace, built_image, tmp_path):
     """A clone with one recipe more, and an index with torch 2.99: one that fits, one without T4, one that locks not."""
     torches = [
         torch_wheel(tmp_path, "2.98.0", "13.0", *ARCHITECTURES),
@@ -89,6 +89,7 @@ def project(index, tmp_path):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "recipes/made.toml").write_text(RECIPE)
     environment = {"UV_DEFAULT_INDEX": index.url("/simple"), "PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1"}
+    copy_bases(workplace.cache, tmp_path / "cache")  # the small image has the same
     return Workplace(root, tmp_path / "cache", environment)
 
 

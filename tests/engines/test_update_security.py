@@ -8,7 +8,7 @@ import pytest
 from graphcrate.model.lock import decode_lock
 from tests.conftest import ROOT
 from tests.engines.test_update import ARCHITECTURES, RECIPE, torch_wheel
-from tests.engines.workplace import Workplace, copy_project
+from tests.engines.workplace import Workplace, copy_bases, copy_project
 from tests.unit.wheel_server import WheelServer, small_wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("uv", "user namespaces")]
@@ -36,7 +36,7 @@ def index():
 
 
 @pytest.fixture
-def project(index, tmp_path):
+def project(index, workplace, built_image, tmp_path):
     """A clone with one recipe more, locked when `leaky` had one release; then it got three, and `tqdm` another one."""
     index.publish("torch", torch_wheel(tmp_path, "2.98.0", "13.0", *ARCHITECTURES))
     index.publish("pip", small_wheel("pip", "25.0"))
@@ -48,6 +48,7 @@ def project(index, tmp_path):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "recipes/made.toml").write_text(RECIPE.replace('["tqdm"]', '["tqdm", "leaky"]'))
     environment = {"UV_DEFAULT_INDEX": index.url("/simple"), "PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1"}
+    copy_bases(workplace.cache, tmp_path / "cache")  # the small image has the same
     made = Workplace(root, tmp_path / "cache", environment)
     made.run("lock", "made", "--cuda", "13.0").ok()
     index.publish("tqdm", small_wheel("tqdm", "4.66"), small_wheel("tqdm", "5.0"))

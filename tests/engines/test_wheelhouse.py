@@ -128,10 +128,11 @@ def make_sdist(
 
 
 @pytest.fixture(scope="module")
-def base(cache):
-    """A Debian with the compiler; the wheels have to work in it too."""
-    lock = debian.lock(BaseSpec(suite=SUITE, packages=packages(COMPILER)), PYTHON, place(cache, os.environ))
-    return lock, debian.prepare(lock, place(cache, os.environ))
+def base(bookworm):
+    """A Debian with the compiler, which test_debian_base has too; the wheels have to work in it."""
+    there = place(bookworm.cache, os.environ)
+    lock = debian.lock(BaseSpec(suite=SUITE, packages=packages(COMPILER)), PYTHON, there)
+    return lock, debian.prepare(lock, there)
 
 
 @pytest.fixture(scope="module")

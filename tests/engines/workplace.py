@@ -240,17 +240,22 @@ def second_place(workplace, folder, *, base=False, **changes):
     shutil.copytree(workplace.folder / "images", copy / "images", dirs_exist_ok=True)
     copy_downloads(workplace.cache, cache)
     if base:
-        shutil.copytree(workplace.cache / "bases", cache / "bases", copy_function=_link, symlinks=True)
-        for record in (cache / "bases").glob("debian/*/layer.json"):
-            blob = Path("blobs/sha256", json.loads(kept_bytes(record))["digest"].removeprefix("sha256:"))
-            (cache / blob).parent.mkdir(parents=True, exist_ok=True)
-            os.link(workplace.cache / blob, cache / blob)
+        copy_bases(workplace.cache, cache)
     return Workplace(copy, cache, **changes)
 
 
 def copy_downloads(cache, other):
     """Give another cache the files that one has downloaded."""
     shutil.copytree(cache / "files", other / "files", copy_function=_link, symlinks=True)
+
+
+def copy_bases(cache, other):
+    """Give another cache the bases that one has made, and the lists of their packages."""
+    shutil.copytree(cache / "bases", other / "bases", copy_function=_link, symlinks=True)
+    for record in (other / "bases").glob("debian/*/layer.json"):
+        blob = Path("blobs/sha256", json.loads(kept_bytes(record))["digest"].removeprefix("sha256:"))
+        (other / blob).parent.mkdir(parents=True, exist_ok=True)
+        os.link(cache / blob, other / blob)
 
 
 def _link(source, target, **_):
