@@ -1,14 +1,16 @@
 """Measures a container's start from nothing in memory until its libraries are read: by form and mount, beside a folder.
 
     .venv/bin/python -m bench.sif_start REF [--run "import torch"] [--ways zstd gzip] [--also before=FILE]
-                                            [--folder DIR] [--runs N] [--disk MB/S:MS]
+                                            [--folder DIR] [--runs N] [--disk MB/S:MS] [--ranks 1 8 64]
 
 REF is NAME:TAG below dist/ or the path of a layout. The page cache is dropped before each container. As root, Apptainer
 has the kernel mount a SIF; as a plain user (65534), it starts squashfuse. `--also` names SIFs that are there, such as
 those of another commit. Needs root, apptainer and squashfuse. Prints a table: the least of all runs, which come in
 turns, and of each mount as multiples of the folder's. Processor seconds are those of all processes of the container,
 with which squashfuse inflates; the kernel's mount inflates in the program's own. `--disk 200:2` is a disk that gives
-200 MB/s, and 500 reads a second, as one that takes 2 ms for each; it needs control groups' blkio throttling.
+200 MB/s, and 500 reads a second, as one that takes 2 ms for each; it needs control groups' blkio throttling. `--ranks`
+starts so many containers of one file at once, as a job's ranks on a node do: until the last one has ended, what all of
+them took of the processor, and what was read of the disk.
 """
 
 import argparse
@@ -38,16 +40,21 @@ _NOBODY = 65534
 _AS_NOBODY = ("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups")
 #: mount → what its command begins with
 MOUNTS = {"kernel": (), "squashfuse": _AS_NOBODY}
+_SECTOR = 512  #: bytes, as the kernel counts them
 _DROP = Path("/proc/sys/vm/drop_caches")
 #: The controller of block devices: of version 1, which alone counts what a loop device reads for its container.
 _THROTTLE = Path("/sys/fs/cgroup/blkio")
 
 
+Case = tuple[str, str, int]  #: form, mount, containers at once
+
+
 class Start(NamedTuple):
-    """Of one container: wall and processor seconds."""
+    """Of all containers that begin at once: wall and processor seconds, bytes read of the disk."""
 
     seconds: float
     cpu: float
+    read: int
 
 
 def main() -> None:
@@ -59,6 +66,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to work (default: a new folder below TMPDIR)")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--disk", metavar="MB/S:MS", type=_disk, help="read as from a disk this fast: 200:2")
+    parser.add_argument("--ranks", nargs="*", type=int, default=(1,), metavar="N", help="containers that begin at once")
     given = parser.parse_args()
     if os.geteuid() or not all(map(shutil.which, ("apptainer", "squashfuse"))):
         sys.exit("needs root, apptainer and squashfuse: as root, .venv/bin/python -m tests.engines.install")
@@ -67,11 +75,11 @@ def main() -> None:
     try:
         images = {way: made(given.ref, way, folder) for way in (*given.ways, FOLDER)}
         images |= {name: Path(path).absolute() for name, _, path in (each.partition("=") for each in given.also)}
-        starts: dict[tuple[str, str], list[Start]] = {pair: [] for pair in itertools.product(images, MOUNTS)}
+        starts: dict[Case, list[Start]] = {case: [] for case in itertools.product(images, MOUNTS, given.ranks)}
         with throttled(folder, given.disk):
             for number in range(given.runs):
-                for way, mount in list(starts)[:: -1 if number % 2 else 1]:
-                    starts[way, mount].append(started(images[way], mount, given.run))
+                for way, mount, ranks in list(starts)[:: -1 if number % 2 else 1]:
+                    starts[way, mount, ranks].append(started(images[way], mount, given.run, ranks))
         disk = f", its disk held to {given.disk[0]} MB/s and {given.disk[1]} ms a read" if given.disk else ""
         print(f"{given.ref}, `{given.run}`, {given.runs} runs, on {machine(folder)}{disk}\n")
         print("\n".join(table(images, starts)))
@@ -91,11 +99,7 @@ def throttled(folder: Path, disk: tuple[int, float] | None) -> Iterator[None]:
     if disk is None:
         yield
         return
-    device = folder.stat().st_dev
-    whole = (Path("/sys/dev/block") / f"{os.major(device)}:{os.minor(device)}").resolve()
-    if (whole / "partition").exists():  # a limit is a whole disk's
-        whole = whole.parent
-    number, group = (whole / "dev").read_text().strip(), _THROTTLE / f"graphcrate-{os.getpid()}"
+    number, group = (disk_of(folder) / "dev").read_text().strip(), _THROTTLE / f"graphcrate-{os.getpid()}"
     group.mkdir()
     try:
         (group / "blkio.throttle.read_bps_device").write_text(f"{number} {disk[0] * 1_000_000}")
@@ -107,6 +111,13 @@ def throttled(folder: Path, disk: tuple[int, float] | None) -> Iterator[None]:
         for process in (group / "cgroup.procs").read_text().split():
             (_THROTTLE / "cgroup.procs").write_text(process)
         group.rmdir()
+
+
+def disk_of(path: Path) -> Path:
+    """Return the kernel's folder about the disk that has a file."""
+    device = path.stat().st_dev
+    whole = (Path("/sys/dev/block") / f"{os.major(device)}:{os.minor(device)}").resolve()
+    return whole.parent if (whole / "partition").exists() else whole  # a limit is a whole disk's
 
 
 def made(ref: str, way: str, folder: Path) -> Path:
@@ -124,28 +135,33 @@ def made(ref: str, way: str, folder: Path) -> Path:
     return Path(convert.convert(request, Context.here()).path)
 
 
-def started(image: Path, mount: str, program: str) -> Start:
-    """Start a container with nothing in the page cache, and end it."""
+def started(image: Path, mount: str, program: str, ranks: int) -> Start:
+    """Start containers at once with nothing in the page cache, and wait for their end. Raises CalledProcessError."""
     os.sync()
     _DROP.write_text("3")
-    begun, cpu = time.monotonic(), children_seconds()
+    begun, cpu, counted = time.monotonic(), children_seconds(), disk_of(image) / "stat"
+    read = int(counted.read_text().split()[2])
     command = [*MOUNTS[mount], "apptainer", "--silent", "exec", "--cleanenv", "--no-home", str(image)]
-    subprocess.run([*command, f"{VENV}/bin/python", "-c", program], check=True, stdout=subprocess.DEVNULL, cwd="/")
-    return Start(time.monotonic() - begun, children_seconds() - cpu)
+    command += [f"{VENV}/bin/python", "-c", program]
+    processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd="/") for _ in range(ranks)]
+    if failed := [code for code in [each.wait() for each in processes] if code]:
+        raise subprocess.CalledProcessError(failed[0], command)
+    seconds, sectors = time.monotonic() - begun, int(counted.read_text().split()[2]) - read
+    return Start(seconds, children_seconds() - cpu, sectors * _SECTOR)
 
 
-def table(images: dict[str, Path], starts: Mapping[tuple[str, str], Sequence[Start]]) -> list[str]:
+def table(images: dict[str, Path], starts: Mapping[Case, Sequence[Start]]) -> list[str]:
     """The table's lines."""
     lines = [
-        "| | size | mount | seconds | of the folder's | CPU s | of the folder's |",
-        "|---|---|---|---|---|---|---|",
+        "| | size | mount | at once | seconds | of the folder's | CPU s | of the folder's | MB read |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    least = {pair: Start(*map(min, zip(*found, strict=True))) for pair, found in starts.items()}
-    for (way, mount), found in least.items():
-        of = least[FOLDER, mount]
+    least = {case: Start(*map(min, zip(*found, strict=True))) for case, found in starts.items()}
+    for (way, mount, ranks), found in least.items():
+        of = least[FOLDER, mount, ranks]
         size = "" if way == FOLDER else f"{images[way].stat().st_size / 1e6:.1f} MB"
         times = f"{found.seconds:.2f} | {found.seconds / of.seconds:.2f} | {found.cpu:.2f} | {found.cpu / of.cpu:.2f}"
-        lines.append(f"| {way} | {size} | {mount} | {times} |")
+        lines.append(f"| {way} | {size} | {mount} | {ranks} | {times} | {found.read / 1e6:.0f} |")
     return lines
 
 

@@ -36,7 +36,7 @@ def notes():
         "the command line. Unit tests and `make fuzz` read such ones. They begin with a small corpus, which is kept as "
         "text (deflated, in base 85) so that a change of it is a line of a diff.",
         "Same bytes": f"A mix has one value of each of these, each as often as the others. {drawn}. In a run that "
-        "decides on a change there are three mixes of each Python, with `FAULTS=all` there are 25.",
+        "decides on a change there are two mixes of each Python, with `FAULTS=all` there are 25.",
     }
 
 

@@ -15,7 +15,7 @@ from tests.faults.rows import ALL, Ended, Watch, row
 KILLS = (
     dict.fromkeys(("build", "convert", "publish", "test"), 125)
     if ALL
-    else {"build": 12, "convert": 5, "publish": 10, "test": 8}
+    else {"build": 6, "convert": 3, "publish": 5, "test": 4}
 )
 
 

@@ -14,7 +14,7 @@ from tests.faults.ways import behind, owned, pretending, run_by, shell, small_di
 
 YEAR = 365 * 86400
 FORMS = ("sif", "sqsh", "docker")
-EACH = 25 if ALL else 3  #: mixes of each Python
+EACH = 25 if ALL else 2  #: mixes of each Python
 MINORS = ("3.11", "3.12", "3.13", "3.14")
 DISK = "another file system"
 CORES = sorted(os.sched_getaffinity(0))
