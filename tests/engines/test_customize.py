@@ -43,10 +43,11 @@ def outside(workplace, built_image, tmp_path_factory):
 
 
 def as_here(text):
-    """A command or a recipe for the stack that tests have."""
+    """A command or a recipe for the stack that tests have, and the Debian package that test_adopted takes, too."""
     _, *options = small_stack()
     cuda = options[options.index("--cuda") + 1]
-    return text.replace('cuda = "11.8"', f'cuda = "{cuda}"').replace("--cuda 11.8", shlex.join(options))
+    text = text.replace('cuda = "11.8"', f'cuda = "{cuda}"').replace("--cuda 11.8", shlex.join(options))
+    return text.replace("git tree", "tree").replace('["git"]', '["tree"]')
 
 
 def typed(outside, command):
