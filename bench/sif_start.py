@@ -10,7 +10,7 @@ turns, and of each mount as multiples of the folder's. Processor seconds are tho
 with which squashfuse inflates; the kernel's mount inflates in the program's own. `--disk 200:2` is a disk that gives
 200 MB/s, and 500 reads a second, as one that takes 2 ms for each; it needs control groups' blkio throttling. `--ranks`
 starts so many containers of one file at once, as a job's ranks on a node do: until the last one has ended, what all of
-them took of the processor, and what was read of the disk.
+them took of the processor, and what was read of the file: what is in memory of it then (fincore).
 """
 
 import argparse
@@ -40,17 +40,14 @@ _NOBODY = 65534
 _AS_NOBODY = ("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups")
 #: mount → what its command begins with
 MOUNTS = {"kernel": (), "squashfuse": _AS_NOBODY}
-_SECTOR = 512  #: bytes, as the kernel counts them
 _DROP = Path("/proc/sys/vm/drop_caches")
 #: The controller of block devices: of version 1, which alone counts what a loop device reads for its container.
 _THROTTLE = Path("/sys/fs/cgroup/blkio")
-
-
 Case = tuple[str, str, int]  #: form, mount, containers at once
 
 
 class Start(NamedTuple):
-    """Of all containers that begin at once: wall and processor seconds, bytes read of the disk."""
+    """Of all containers that begin at once: wall and processor seconds, bytes read of the image's file."""
 
     seconds: float
     cpu: float
@@ -99,7 +96,11 @@ def throttled(folder: Path, disk: tuple[int, float] | None) -> Iterator[None]:
     if disk is None:
         yield
         return
-    number, group = (disk_of(folder) / "dev").read_text().strip(), _THROTTLE / f"graphcrate-{os.getpid()}"
+    device = folder.stat().st_dev
+    whole = (Path("/sys/dev/block") / f"{os.major(device)}:{os.minor(device)}").resolve()
+    if (whole / "partition").exists():  # a limit is a whole disk's
+        whole = whole.parent
+    number, group = (whole / "dev").read_text().strip(), _THROTTLE / f"graphcrate-{os.getpid()}"
     group.mkdir()
     try:
         (group / "blkio.throttle.read_bps_device").write_text(f"{number} {disk[0] * 1_000_000}")
@@ -111,13 +112,6 @@ def throttled(folder: Path, disk: tuple[int, float] | None) -> Iterator[None]:
         for process in (group / "cgroup.procs").read_text().split():
             (_THROTTLE / "cgroup.procs").write_text(process)
         group.rmdir()
-
-
-def disk_of(path: Path) -> Path:
-    """Return the kernel's folder about the disk that has a file."""
-    device = path.stat().st_dev
-    whole = (Path("/sys/dev/block") / f"{os.major(device)}:{os.minor(device)}").resolve()
-    return whole.parent if (whole / "partition").exists() else whole  # a limit is a whole disk's
 
 
 def made(ref: str, way: str, folder: Path) -> Path:
@@ -139,15 +133,21 @@ def started(image: Path, mount: str, program: str, ranks: int) -> Start:
     """Start containers at once with nothing in the page cache, and wait for their end. Raises CalledProcessError."""
     os.sync()
     _DROP.write_text("3")
-    begun, cpu, counted = time.monotonic(), children_seconds(), disk_of(image) / "stat"
-    read = int(counted.read_text().split()[2])
+    begun, cpu = time.monotonic(), children_seconds()
     command = [*MOUNTS[mount], "apptainer", "--silent", "exec", "--cleanenv", "--no-home", str(image)]
     command += [f"{VENV}/bin/python", "-c", program]
     processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd="/") for _ in range(ranks)]
     if failed := [code for code in [each.wait() for each in processes] if code]:
         raise subprocess.CalledProcessError(failed[0], command)
-    seconds, sectors = time.monotonic() - begun, int(counted.read_text().split()[2]) - read
-    return Start(seconds, children_seconds() - cpu, sectors * _SECTOR)
+    return Start(time.monotonic() - begun, children_seconds() - cpu, in_memory(image))
+
+
+def in_memory(path: Path) -> int:
+    """Return how many bytes of a file the page cache has; 0 for a folder."""
+    if path.is_dir():
+        return 0
+    command = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def table(images: dict[str, Path], starts: Mapping[Case, Sequence[Start]]) -> list[str]:
@@ -159,9 +159,11 @@ def table(images: dict[str, Path], starts: Mapping[Case, Sequence[Start]]) -> li
     least = {case: Start(*map(min, zip(*found, strict=True))) for case, found in starts.items()}
     for (way, mount, ranks), found in least.items():
         of = least[FOLDER, mount, ranks]
-        size = "" if way == FOLDER else f"{images[way].stat().st_size / 1e6:.1f} MB"
+        size, read = "", ""
+        if way != FOLDER:
+            size, read = f"{images[way].stat().st_size / 1e6:.1f} MB", f"{found.read / 1e6:.0f}"
         times = f"{found.seconds:.2f} | {found.seconds / of.seconds:.2f} | {found.cpu:.2f} | {found.cpu / of.cpu:.2f}"
-        lines.append(f"| {way} | {size} | {mount} | {ranks} | {times} | {found.read / 1e6:.0f} |")
+        lines.append(f"| {way} | {size} | {mount} | {ranks} | {times} | {read} |")
     return lines
 
 
