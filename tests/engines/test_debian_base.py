@@ -250,6 +250,7 @@ needs_nobody = pytest.mark.engine("root", "setpriv", "unshare", "mount", "/usr/b
 same_python = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the packages of .venv are for another Python")
 
 
+@pytest.mark.weekly  # each day with servers besides, below
 @same_python
 @needs_nobody
 def test_a_user_without_subordinate_ids_makes_the_same_bytes(project, base, lock, cache, scratch):

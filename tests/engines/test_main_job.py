@@ -93,7 +93,7 @@ def test_a_plain_user_with_an_environment_of_their_own_gets_the_same_bytes(workp
     assert place.layout(report).stat().st_uid == uid
 
 
-@pytest.mark.slow
+@pytest.mark.weekly  # a row of faults has 32 of a smaller one each day
 def test_two_builds_at_once_share_one_cache(workplace, built_image, scratch):
     place = second_place(workplace, scratch, base=True)
     both = [place.start("image", *built_image.request, "--no-smoke", "--output", scratch / f"out{i}") for i in (1, 2)]
