@@ -1,4 +1,4 @@
-"""A Dockerfile, a definition and a script as recipes: each is adopted, built and run, the first two tested too."""
+"""A Dockerfile, a definition and a script as recipes: each is adopted, built and run, the first one tested too."""
 
 from pathlib import Path
 
@@ -70,17 +70,17 @@ def test_adopted_file_is_built_and_runs_its_command(project, name):
     recipe = f"{name.partition('.')[0].lower()}.toml"
     adopted = project.run("adopt", name, "--output", recipe).ok()
     assert ", 0 left to you\nstack: torch, CUDA 11.7" in adopted.err
-    commandless = name == "install.sh"  # what is run below imports all of it
-    untested = ("--no-smoke",) if commandless else ()
+    untested = () if name == "Dockerfile" else ("--no-smoke",)  # what is run below imports all of it
     built = project.run("image", f"./{recipe}", *small_stack()[1:], *untested).ok()
     image, _, digest = built.out.strip().partition("@")
     assert digest.startswith("sha256:")
-    if commandless:
+    if name == "install.sh":  # which has no command
         assert project.run("run", image, "python", "mypkg/train.py", "2").ok().out.endswith(" ['2'] 2.0\n")
         return
-    assert "importing tabulate of tabulate" in "".join(
-        path.read_text() for path in project.folder.glob(f"dist/{image.replace(':', '/')}/smoke-imports.log")
-    )
+    if not untested:
+        assert "importing tabulate of tabulate" in "".join(
+            path.read_text() for path in project.folder.glob(f"dist/{image.replace(':', '/')}/smoke-imports.log")
+        )
     said = "trained /opt/gnn ['--epochs', '1'] 2.0\n"
     assert project.run("run", image).ok().out == said
     if name == "gnn.def":
