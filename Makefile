@@ -123,7 +123,7 @@ pytest_engines = $(pytest) -n 3 -p tests.processor tests/engines
 
 ifneq ($(filter test,$(MAKECMDGOALS)),)
 $(info make test: lint, unit tests, one real image, and the engines that are here. Next: make test-engines installs Docker, Podman,)
-$(info Apptainer, a registry and Slurm and tries the image with them (25 minutes); make test-all compiles whole stacks as well.)
+$(info Apptainer, a registry and Slurm and tries the image with them (35 minutes); make test-all compiles whole stacks as well.)
 endif
 test: .venv/ready-dev ## lint, unit tests and one real image: about five minutes
 	@$(pytest) -m 'not slow and not weekly and not faults'
@@ -131,7 +131,7 @@ test: .venv/ready-dev ## lint, unit tests and one real image: about five minutes
 test-unit: .venv/ready-dev ## the unit tests alone, which start no program: about a minute
 	@$(pytest) tests/unit packages
 
-test-engines: .venv/ready-dev ## real Docker, Podman, Apptainer, registry and Slurm, installed as root: 25 minutes
+test-engines: .venv/ready-dev ## real Docker, Podman, Apptainer, registry and Slurm, installed as root: 35 minutes
 	@$(python) -m tests.engines.install
 	@ENGINES=prepared $(pytest_engines) --durations=50 --durations-min=10 -m '(slow or installed) and not weekly and not faults'
 
