@@ -305,6 +305,24 @@ def test_a_wheel_of_another_maker_is_given_on_under_that_makers_name(filled, use
     assert known.maker.startswith("unknown, given by graphcrate ")
 
 
+def test_wheel_that_a_trusted_key_gives_on_is_taken_by_its_signature_and_not_where_its_makers_alone_is(
+    filled, user, tmp_path
+):
+    """The reader trusts the giver, who trusts a stranger."""
+    own = tmp_path / "own"
+    (path,) = filled.glob("entries/*")
+    path.write_bytes(entry.sealed(entry_of(), STRANGER))
+    for name, named in {"elsewhere": (own, filled), "there": (filled,)}.items():
+        giver = user(name, *named, signs=True)
+        giver.cache = dataclasses.replace(giver.cache, trusted=[STRANGER.public_key()])
+        assert giver.take() == [WHEEL]
+        giver.cache.give(giver.home.glob("cache/compiled/*/*.whl"))
+    reader = user("reader", filled)
+    assert reader.take() == [], "it was there: no second signature was put"
+    assert reader.said.lines == [f"{filled}: torch-scatter is not taken: no key that you trust has signed it"]
+    assert user("other", filled, own).take() == [WHEEL]
+
+
 def test_a_private_key_is_not_read_to_look_at_a_cache(keys, tmp_path):
     """It may ask for a password. Where nothing else is trusted, what it signed is."""
     environment = {"GRAPHCRATE_REMOTE_CACHE": "/tmp", "GRAPHCRATE_CACHE_KEY": "/no/such.key"}
