@@ -152,12 +152,6 @@ def _export(draft: Draft, place: Place, words: Sequence[str], line: int) -> Outc
     return Outcome("nothing", "a variable of the commands behind it; one of the image is `env`")
 
 
-def exported(command: Simple) -> Mapping[str, str]:
-    """Return the variables that a command sets for what is behind it."""
-    words = [word for word in command.words[1:] if "=" in word] if command.words[:1] == ("export",) else []
-    return dict(command.assigned) | {name: value for name, _, value in (word.partition("=") for word in words)}
-
-
 _READERS: Mapping[str, _Reader] = {
     "pip": installs.pip,
     "conda": installs.conda_packages,

@@ -29,7 +29,6 @@ _OF_STACK = re.compile(
     r"|(cuda|libcudnn|libnccl|libcublas|nvidia)[a-z0-9.+-]*"
 )
 _TOOLS = ("pip", "setuptools", "wheel", "uv", "poetry", "pdm", "virtualenv", "pipenv", "pip-tools", "conda", "mamba")
-_INDEXES = ("-f", "--find-links", "-i", "--index-url", "--extra-index-url", "--index", "--default-index")
 _WHEEL = re.compile(r"https?://\S+\.whl")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}|[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 _OURS = {host_of(row.root) for row in CHANNELS.values()}
@@ -45,10 +44,10 @@ class Outcome(NamedTuple):
 def pip(draft: Draft, place: Place, words: Sequence[str], line: int) -> Outcome:
     """Take an install of pip's, uv's or poetry's: packages, lists and projects."""
     given = installers.options(words, installers.WITH_VALUE["pip"])
-    if strange := [address for address in given.of(*_INDEXES) if not _is_ours(address)]:
+    if strange := [address for address in given.of(*installers.SOURCES) if not _is_ours(address)]:
         why = f"its packages are of {strange[0]}, which a recipe does not name: a requirements file does (-f, -i)"
         return Outcome("yours", why)
-    for address in given.of(*_INDEXES):
+    for address in given.of(*installers.SOURCES):
         stack.note_page(draft.evidence, address)
     made = list[str]()
     problems = list[str]()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from dockerread import definition, shell, stages
 from dockerread.dockerfile import Instruction, instructions
-from dockerread.errors import ReadError
 from graphcrate.compat.adopt import commands, installs
 from graphcrate.compat.adopt.draft import Draft, Item, Place, kinds, row_of_base
 from graphcrate.compat.adopt.installs import Outcome
@@ -35,14 +34,9 @@ def of_dockerfile(text: str, draft: Draft, arguments: Mapping[str, str]) -> None
 
 def of_definition(text: str, draft: Draft, arguments: Mapping[str, str]) -> None:
     """Read a definition of Singularity or Apptainer."""
-    parsed = definition.parts(text)
-    if not any(part.name == "bootstrap" for part in parsed):
-        raise ReadError(f"{draft.name} has no Bootstrap", kind="bootstrap", file=draft.name)
-    values = definition.arguments(parsed) | dict(arguments)
     place = Place(draft.context)
-    for part in parsed:
-        text = definition.placed(part.text, values)
-        _part(draft, place, part._replace(text=text))
+    for part in definition.parts(text, draft.name, arguments):
+        _part(draft, place, part)
 
 
 def of_script(text: str, draft: Draft, arguments: Mapping[str, str]) -> None:
@@ -146,18 +140,8 @@ class _Dockerfile:
         return made._replace(what=made.what + more)
 
     def _run(self, step: Instruction) -> None:
-        draft, words = self._draft, step.words
-        place = Place(draft.context, self._place.folder, self._place.copied, self._place.cloned)
-        if words is not None:
-            simple = shell.Simple(step.line, step.end, words)
-            commands.take(draft, place, [simple])
-            return
-        variables = dict(self._variables)
-        is_script = step.flat.startswith("<<")  # else a document is what a command reads
-        for first, body in step.heredocs if is_script else ():
-            commands.take(draft, place, shell.commands(body, first, variables))
-        if not is_script:
-            commands.take(draft, place, shell.commands(step.text, step.line, variables))
+        place = Place(self._draft.context, self._place.folder, self._place.copied, self._place.cloned)
+        commands.take(self._draft, place, stages.commands(step, self._variables))
 
     def _copy(self, step: Instruction, known: set[str]) -> Outcome:
         words = list(step.words or shell.expand_words(step.flat, self._variables))
@@ -337,11 +321,8 @@ def _part(draft: Draft, place: Place, part: definition.DefinitionPart) -> None:
         commands.take(draft, place, shell.commands(part.text, first, {}))
     elif part.name == "%environment":
         for step in shell.commands(part.text, first, dict(_BASE_VARIABLES)):
-            outcomes = [
-                commands.variable(draft, name, value, step.line) for name, value in commands.exported(step).items()
-            ]
-            is_export = bool(outcomes) and not step.unknown
-            draft.add(step.line, step.end, step.text, *(_all_of(outcomes) if is_export else _other(draft, place, step)))
+            outcomes = [commands.variable(draft, name, value, step.line) for name, value in step.exported.items()]
+            draft.add(step.line, step.end, step.text, *(_all_of(outcomes) if outcomes else _other(draft, place, step)))
     elif part.name == "%files" and "from" not in part.options.split():
         for number, line in enumerate(part.text.splitlines(), first):
             if words := line.partition("#")[0].split():

@@ -90,6 +90,11 @@ def test_command_that_only_a_shell_knows_is_left_with_its_reason(text, why):
     assert why in found.others[0].unknown
 
 
+def test_variable_that_only_a_shell_knows_is_none_of_the_definitions():
+    text = "Bootstrap: docker\nFrom: python:3.11\n%environment\n A=$(date) B=1\n export C=$(date)\n export D=two\n"
+    assert read(text, "a.def").variables == {"D": "two"}
+
+
 def test_stages_that_the_last_one_is_not_made_of_install_nothing():
     text = (
         "ARG V=3.11\nFROM python:$V AS base\nRUN pip install a\nFROM base AS unused\nRUN pip install b\n"

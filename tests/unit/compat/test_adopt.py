@@ -173,6 +173,13 @@ def test_variables_that_a_recipe_does_without_are_named_beside_those_that_it_has
     assert rows[1].what == "env: A; env: B; without PIP_NO_CACHE_DIR and CUDA_HOME"
 
 
+def test_variables_of_a_definition_that_a_shell_alone_knows_are_not_the_recipes():
+    text = "Bootstrap: docker\nFrom: python:3.11\n%environment\n export A=$(hostname)\n C=$(date) D=1\n export B=two\n"
+    found = adopted(text, "a.def")
+    assert [row.fate for row in found.rows[2:]] == ["yours", "yours", "recipe"]
+    assert [line for line in found.recipe.splitlines() if line.startswith("env.")] == ['env."B" = "two"  # 6']
+
+
 def test_argument_of_a_script_has_its_default():
     text = 'ENV_NAME=${1:-gnn}\nconda create -n "$ENV_NAME" python=3.11\npip install ${2:-einops} $3'
     assert table(text, "install.sh") == [

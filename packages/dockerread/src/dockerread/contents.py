@@ -1,10 +1,9 @@
 """A whole file: the images that it begins with, what its commands install, and the commands that are not read."""
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from dockerread import definition, dockerfile, installers, shell, stages
-from dockerread.errors import ReadError
 
 FileKind = Literal["dockerfile", "definition", "page", "script"]
 _PAGES = (".md", ".rst", ".markdown")
@@ -22,7 +21,6 @@ _PROJECTS = {"uv": ("sync",), "poetry": ("install",), "pdm": ("install", "sync")
 _OPTIONS = {"apt-get": "apt", "apt": "apt", "conda": "conda"}
 #: of base images: what those set stays as it is written
 _OF_BASE = {name: f"${name}" for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME")}
-_SOURCES = ("-f", "--find-links", "-i", "--index-url", "--extra-index-url", "--index", "--default-index")
 
 
 class Install(NamedTuple):
@@ -109,7 +107,7 @@ def _of_dockerfile(text: str, name: str, given: Mapping[str, str]) -> Contents:
                     variables |= pairs
                     environment |= pairs
                 elif step.keyword == "RUN":
-                    sorted_ += _sorted(_commands(step, variables))
+                    sorted_ += _sorted(stages.commands(step, variables))
                 elif step.keyword != "FROM":
                     sorted_.append(Other(step.line, step.end, _text(step)))
             except shell.Unknown as error:
@@ -122,34 +120,16 @@ def _text(step: dockerfile.Instruction) -> str:
     return " ".join((step.keyword, *flags, step.flat))
 
 
-def _commands(step: dockerfile.Instruction, variables: Mapping[str, str]) -> list[shell.Simple]:
-    """Return the commands of a RUN in any of its forms."""
-    if step.words is not None:
-        return [shell.Simple(step.line, step.end, step.words)]
-    if step.flat.startswith("<<"):
-        here = dict(variables)
-        return [command for first, body in step.heredocs for command in shell.commands(body, first, here)]
-    return shell.commands(step.text, step.line, dict(variables))
-
-
-def _of_definition(text: str, name: str, given: MutableMapping[str, str]) -> Contents:
-    parts = definition.parts(text)
-    if not any(part.name == "bootstrap" for part in parts):
-        raise ReadError(f"{name} has no Bootstrap", kind="bootstrap", file=name)
-    values = definition.arguments(parts) | dict(given)
+def _of_definition(text: str, name: str, given: Mapping[str, str]) -> Contents:
     bases, sorted_, environment = list[str](), list[Install | Other](), dict[str, str]()
-    for part in parts:
-        text = definition.placed(part.text, values)
+    for part in definition.parts(text, name, given):
         if part.name == "from":
-            bases.append(text)
+            bases.append(part.text)
         elif part.name == "%post":
-            sorted_ += _sorted(map(_with_values, shell.commands(text, part.line + 1, {})))
+            sorted_ += _sorted(map(_with_values, shell.commands(part.text, part.line + 1, {})))
         elif part.name == "%environment":
-            for command in shell.commands(text, part.line + 1, dict(_OF_BASE)):
-                known = () if command.unknown else command.words[1:] if command.words[:1] == ("export",) else ()
-                environment |= dict(command.assigned) | {
-                    key: value for key, equals, value in (word.partition("=") for word in known) if equals
-                }
+            for command in shell.commands(part.text, part.line + 1, dict(_OF_BASE)):
+                environment |= command.exported
         elif part.name not in ("bootstrap", "stage", "%arguments"):
             sorted_.append(Other(part.line, part.end, f"{part.name} {part.options}".strip()))
     return _made("definition", bases, sorted_, environment)
@@ -177,7 +157,9 @@ def _sorted(commands: Iterable[shell.Simple]) -> Iterator[Install | Other]:
 
 def _install(command: shell.Simple, program: str, words: Sequence[str]) -> Install:
     options = installers.options(words, installers.WITH_VALUE[_OPTIONS.get(program, "pip")])
-    lists, sources = (("-f", "--file"), ("-c", "--channel")) if program == "conda" else (installers.LISTS, _SOURCES)
+    lists, sources = (
+        (("-f", "--file"), ("-c", "--channel")) if program == "conda" else (installers.LISTS, installers.SOURCES)
+    )
     return Install(
         command.line,
         command.end,

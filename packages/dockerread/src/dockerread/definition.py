@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from dockerread.errors import ReadError
 from dockerread.shell import lines_of
 
 _HEADER = re.compile(r"([A-Za-z]+):\s*(\S.*)")
@@ -30,30 +31,24 @@ class DefinitionPart(NamedTuple):
     options: str = ""
 
 
-def parts(text: str) -> list[DefinitionPart]:
-    """Return the parts of a definition."""
-    return list(_parts(text))
+def parts(text: str, file: str, given: Mapping[str, str]) -> list[DefinitionPart]:
+    """Return the parts of a definition with the values of `%arguments`, those that are given before its own.
+
+    Raises ReadError for one without a Bootstrap. What has no value stays.
+    """
+    parsed = list(_parts(text))
+    if not any(part.name == "bootstrap" for part in parsed):
+        raise ReadError(f"{file} has no Bootstrap", kind="bootstrap", file=file)
+    values = _arguments(parsed) | dict(given)
+    return [
+        part._replace(text=_PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), part.text)) for part in parsed
+    ]
 
 
 def is_definition(text: str) -> bool:
     """Return whether a text begins as a definition does."""
     first = next((line.strip() for line in lines_of(text) if line.strip() and not line.startswith("#")), "")
     return first.lower().startswith("bootstrap:")
-
-
-def arguments(parts: Iterable[DefinitionPart]) -> dict[str, str]:
-    """Return the values of `%arguments`; of several such sections the first says it."""
-    values = dict[str, str]()
-    for part in parts:
-        if part.name == "%arguments":
-            lines = (line.strip().partition("=") for line in lines_of(part.text))
-            values = {name.strip(): value.strip() for name, _, value in lines if name.strip()} | values
-    return values
-
-
-def placed(text: str, values: Mapping[str, str]) -> str:
-    """Put in the values of `%arguments`; what has none stays."""
-    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def commands_of_page(text: str) -> str:
@@ -73,6 +68,16 @@ def commands_of_page(text: str) -> str:
         else:
             made.append("")
     return "\n".join(made)
+
+
+def _arguments(parts: Iterable[DefinitionPart]) -> dict[str, str]:
+    """Return the values of `%arguments`; of several such sections the first says it."""
+    values = dict[str, str]()
+    for part in parts:
+        if part.name == "%arguments":
+            lines = (line.strip().partition("=") for line in lines_of(part.text))
+            values = {name.strip(): value.strip() for name, _, value in lines if name.strip()} | values
+    return values
 
 
 def _parts(text: str) -> Iterator[DefinitionPart]:

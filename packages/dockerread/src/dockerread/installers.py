@@ -28,6 +28,8 @@ WITH_VALUE: Mapping[str, tuple[str, ...]] = {
 }
 #: options of pip and conda that name a file of packages
 LISTS = ("-r", "--requirement", "--requirements", "-c", "--constraint")
+#: options of pip and uv that name an index or a page
+SOURCES = ("-f", "--find-links", "-i", "--index-url", "--extra-index-url", "--index", "--default-index")
 
 
 class Given(NamedTuple):

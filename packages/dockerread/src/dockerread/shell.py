@@ -38,6 +38,15 @@ class Simple(NamedTuple):
         """The command in one line, for people."""
         return " ".join(self.words) or " ".join(f"{name}={value}" for name, value in self.assigned)
 
+    @property
+    def exported(self) -> dict[str, str]:
+        """The variables that it sets for what is behind it; none where it is not known."""
+        if self.unknown:
+            return {}
+        words = self.words[1:] if self.words[:1] == ("export",) else ()
+        pairs = (word.partition("=") for word in words)
+        return dict(self.assigned) | {name: value for name, equals, value in pairs if equals}
+
 
 class Unknown(Exception):  # noqa: N818 (no error: what was read says it)
     """A word whose value is known only to the shell that runs it."""

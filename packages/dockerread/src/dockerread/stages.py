@@ -1,4 +1,4 @@
-"""Stages of a Dockerfile: which of them its last one is made of, and values of ARG, ENV and LABEL."""
+"""Stages of a Dockerfile: which of them its last one is made of, values of ARG, ENV and LABEL, commands of RUN."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -69,6 +69,16 @@ def take_arguments(
             value = given.get(match[1], match[2] if match[2] is not None else known.get(match[1]))
             if value is not None:
                 into[match[1]] = value
+
+
+def commands(step: Instruction, variables: Mapping[str, str]) -> list[shell.Simple]:
+    """Return the commands of a RUN in any of its forms."""
+    if step.words is not None:
+        return [shell.Simple(step.line, step.end, step.words)]
+    here = dict(variables)
+    if step.flat.startswith("<<"):  # else a document is what a command reads
+        return [command for first, body in step.heredocs for command in shell.commands(body, first, here)]
+    return shell.commands(step.text, step.line, here)
 
 
 def pairs(text: str, variables: Mapping[str, str], *, spaced: bool = False) -> Iterator[tuple[str, str]]:
