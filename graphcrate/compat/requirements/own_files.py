@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from graphcrate.compat.facts import reserved
-from graphcrate.compat.requirements.requirement_files import Within, bounded
+from graphcrate.compat.requirements.requirement_files import Within
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import VENV
 from graphcrate.model.words import printable
@@ -158,11 +158,10 @@ def _content(path: Path, source: str, within: Within | None) -> tuple[str, bool]
             within.check(path, f"{source} is not")
         if real.exists() and not real.is_file():
             raise UsageError(f"{printable(str(path))} is neither a file nor a folder", next_step=_TAKES)
-        data = bounded(
-            real,  # as it was checked, even if a link changes meanwhile
-            _DATA,
-            _BIND,
-        )
+        with real.open("rb") as stream:  # as it was checked, even if a link changes meanwhile
+            data = stream.read(files.LARGEST_FILE + 1)
+        if len(data) > files.LARGEST_FILE:
+            raise UsageError(f"{real} has more than {files.LARGEST_FILE >> 20} MB", cause=_DATA, next_step=_BIND)
         return re.sub("\r\n?", "\n", data.decode("utf-8")), bool(real.stat().st_mode & 0o100)
     except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a circle of links
         raise _unreadable(path, error) from error

@@ -6,7 +6,6 @@ file says of it is kept as it is, with its line.
 
 import contextlib
 import re
-import shlex
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -48,7 +47,6 @@ _OF_CONDA = re.compile(
 )
 #: what Debian's own `pip freeze` lists, and no index has (Debian bug 871790)
 _OF_DEBIAN = "pkg-resources==0.0.0"
-_EXTRAS = re.compile(r"(.*)\[([\w\s.,-]+)\]", re.DOTALL)
 #: the local part of a version that names with what it is built: cu118, pt20cu118, cpu
 _BUILD = re.compile(r"(?:pt\d+)?(?:cu\d+|cpu|rocm[\d.]+|xpu)")
 _OURS = {host_of(row.root) for row in CHANNELS.values() if not row.extensions}
@@ -109,15 +107,6 @@ def without_build(text: str, where: str) -> tuple[str, tuple[Expected, ...]]:
             is_pages = local.startswith("pt") and is_stacks(name)
             return text.replace(str(part) if is_pages else f"+{local}", "", 1), (expected,)
     return text, ()
-
-
-def bounded(path: Path, cause: str, next_step: str, largest: int = files.LARGEST_FILE) -> bytes:
-    """Read a file, of which no more is read than one may have. Raises OSError, UsageError with these words."""
-    with path.open("rb") as stream:
-        data = stream.read(largest + 1)
-    if len(data) > largest:
-        raise UsageError(f"{path} has more than {largest >> 20} MB", cause=cause, next_step=next_step)
-    return data
 
 
 class _Reader:
@@ -235,7 +224,7 @@ class _Reader:
             self.notes.append(f"{where}: its --hash is not compared: it is not a sha256")
         self.notes += [f"{where}: {option} is passed over (docs/compiling.md)" for option in given.build_options]
         text = _by_address(given.text, where)
-        local, extras = _extras_of_path(text)
+        local, extras = files.bracketed(text) if text.startswith((".", "/", "~")) else (text, ())
         text, expected = without_build(local, where)
         if is_for_no_image(text):
             self._others.append(Requirement(text).name)
@@ -299,13 +288,6 @@ def _torchs_pin(text: str, where: str) -> Expected | None:
     return Expected(name=str(canonicalize_name(requirement.name)), where=where, specifier=str(requirement.specifier))
 
 
-def _extras_of_path(text: str) -> tuple[str, tuple[str, ...]]:
-    match = _EXTRAS.fullmatch(text)
-    if match and text.startswith((".", "/", "~")):
-        return match[1], tuple(name.strip() for name in match[2].split(","))
-    return text, ()
-
-
 def _by_address(text: str, where: str) -> str:
     """A wheel of PyTorch's or PyG's own pages by name and version, which is how the stack has it; else as it is.
 
@@ -366,10 +348,5 @@ def _refuse(option: str, where: str) -> NoReturn:
 
 def read_text(path: Path) -> str:
     """Read a text file, up to the size that one may have. Raises UsageError."""
-    try:
-        return files.decoded(bounded(path, "", f"head -c 300 {shlex.quote(str(path))}", files.largest(path)))
-    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError, as what is no UTF-8 is
-        raise UsageError(
-            f"{printable(str(path))} cannot be read: {getattr(error, 'strerror', None) or error}",
-            next_step="give the path of a text file, in UTF-8",
-        ) from error
+    with refusing():
+        return files.read_text(path)

@@ -37,21 +37,35 @@ class FileNeeds(NamedTuple):
 
 def with_extras(path: Path) -> tuple[Path, tuple[str, ...]]:
     """Split a path from the extras after it: `pyproject.toml[train]`, for which there is no such file."""
-    match = _EXTRAS.fullmatch(str(path))
-    if not match or not (match[1].endswith(_WITH_EXTRAS) or _PYLOCK.fullmatch(Path(match[1]).name)):
+    name, extras = bracketed(str(path))
+    if not (name.endswith(_WITH_EXTRAS) or _PYLOCK.fullmatch(Path(name).name)):
         return path, ()
-    return Path(match[1]), tuple(name.strip() for name in match[2].split(","))
+    return Path(name), extras
 
 
-def decoded(data: bytes) -> str:
-    """Return a file's text, in UTF-8 or as its byte order mark says. Raises ValueError."""
-    mark = next((mark for mark in _MARKS if data.startswith(mark)), b"")
-    return data[len(mark) :].decode(_MARKS.get(mark, "utf-8"))
+def bracketed(text: str) -> tuple[str, tuple[str, ...]]:
+    """Split a text from the names in brackets at its end, of which there may be none."""
+    match = _EXTRAS.fullmatch(text)
+    return (match[1], tuple(name.strip() for name in match[2].split(","))) if match else (text, ())
 
 
-def largest(path: Path) -> int:
-    """Return how many bytes a file of this name may have."""
-    return LARGEST_LOCK if path.suffix == ".lock" or path.name.startswith("pylock.") else LARGEST_FILE
+def read_text(path: Path) -> str:
+    """Return a file's text, in UTF-8 or as its byte order mark says, up to the size that one may have.
+
+    Raises ProjectFileError.
+    """
+    largest = LARGEST_LOCK if path.suffix == ".lock" or path.name.startswith("pylock.") else LARGEST_FILE
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(largest + 1)
+        if len(data) > largest:
+            what = f"{printable(str(path))} has more than {largest >> 20} MB"
+            next_step = f"head -c 300 {shlex.quote(str(path))}"
+            raise ProjectFileError(what, kind="file", where=str(path), next_step=next_step)
+        mark = next((mark for mark in _MARKS if data.startswith(mark)), b"")
+        return data[len(mark) :].decode(_MARKS.get(mark, "utf-8"))
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError, as what is no UTF-8 is
+        raise _unreadable(path, error) from error
 
 
 def needs(
@@ -123,9 +137,9 @@ def read(path: Path, environments: Sequence[Environment]) -> list[FileNeeds]:
 
         def beside(other: Path) -> str:
             _check(other, home)
-            return _text(other)
+            return read_text(other)
 
-        entry = FileNeeds(str(file), needs(file, _text(file), extras, beside, environments), constrains)
+        entry = FileNeeds(str(file), needs(file, read_text(file), extras, beside, environments), constrains)
         made.append(entry)
         waiting += [(file.parent / name, constrains or bounds) for name, bounds in references(entry.needs.lines)]
     return made
@@ -150,18 +164,6 @@ def _check(path: Path, home: Path) -> None:
         raise ProjectFileError(what, kind="file", where=str(path), next_step="put it into that folder")
 
 
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(largest(path) + 1)
-        if len(data) > largest(path):
-            what = f"{printable(str(path))} has more than {largest(path) >> 20} MB"
-            raise ProjectFileError(what, kind="file", where=str(path))
-        return decoded(data)
-    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError, as what is no UTF-8 is
-        raise _unreadable(path, error) from error
-
-
 def _unreadable(path: Path, error: Exception) -> ProjectFileError:
-    what = f"{printable(str(path))} cannot be read: {error}"
+    what = f"{printable(str(path))} cannot be read: {getattr(error, 'strerror', None) or error}"
     return ProjectFileError(what, kind="file", where=str(path), next_step="give the path of a text file, in UTF-8")
