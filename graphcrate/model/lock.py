@@ -293,12 +293,19 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         return self.drift if isinstance(self.drift, tuple) else ()
 
     @property
+    def debian_bases(self) -> list[tuple[Literal["base", "compiler"], DebianBase]]:
+        """List its bases of Debian: the image's, and that with the compiler, which FLAVOUR=devel puts into an image."""
+        bases: list[tuple[Literal["base", "compiler"], DebianBase]] = []
+        if isinstance(self.base, DebianBase):
+            bases.append(("base", self.base))
+        if self.compilation is not None:
+            bases.append(("compiler", self.compilation.base))
+        return bases
+
+    @property
     def unfixed(self) -> tuple[str, ...]:
         """The suites of its bases that were taken without the list of their security updates."""
-        bases = (self.base, *([self.compilation.base] if self.compilation else []))
-        return tuple(
-            dict.fromkeys(base.suite for base in bases if isinstance(base, DebianBase) and base.without_security)
-        )
+        return tuple(dict.fromkeys(base.suite for _, base in self.debian_bases if base.without_security))
 
     @property
     def interpreter(self) -> str:

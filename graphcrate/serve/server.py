@@ -27,6 +27,7 @@ from graphcrate.serve.queue import AT_ONCE, JobQueue
 from graphcrate.serve.site import Site
 from graphcrate.serve.users import Users
 from graphcrate.serve.work import SiteWork
+from patienthttp.errors import is_loopback
 
 FOLDER = ".serve"  #: of a site's jobs, below its folder of images
 _NODES = 8  #: builds at once by jobs of Slurm
@@ -141,14 +142,6 @@ def address(listen: str) -> tuple[str, int]:
     if not (port.isdecimal() and int(port) in _PORTS):
         raise UsageError(f"{listen!r} is not an address to listen at", next_step="--listen 127.0.0.1:8080")
     return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _local(host: str, port: int) -> tuple[Sequence[str], str]:

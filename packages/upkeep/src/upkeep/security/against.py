@@ -1,7 +1,7 @@
 """Advisories against committed locks: each release and each suite is asked about once, whichever locks have it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from graphcrate.compat.facts import suites
 from graphcrate.host.context import Context
@@ -37,14 +37,6 @@ class LockedStack(NamedTuple):
         """ "torch CUDA 13.0, pypi, arm64"; without the platform for the default one."""
         words = [f"{self.recipe.name} CUDA {self.variant.cuda}", self.way.name]
         return ", ".join([*words, *([self.platform.title] if self.platform != DEFAULT else [])])
-
-
-def bases_of(lock: Lock) -> Iterator[tuple[Literal["base", "compiler"], DebianBase]]:
-    """A lock's bases of Debian: the image's, and that with the compiler, which FLAVOUR=devel puts into an image."""
-    if isinstance(lock.base, DebianBase):
-        yield "base", lock.base
-    if lock.compilation is not None:
-        yield "compiler", lock.compilation.base
 
 
 class _SuiteFor(NamedTuple):
@@ -84,7 +76,7 @@ class Known:
         self._silent: dict[_SuiteFor, str] = {}
         self._changelogs: dict[tuple[str, DebianFix], tuple[str, ...]] = {}
         self._listed: dict[str, tuple[ListedRelease, ...] | NetworkError] = {}
-        bases = list(dict.fromkeys(_suite_for(base) for stack in stacks for _, base in bases_of(stack.lock)))
+        bases = list(dict.fromkeys(_suite_for(base) for stack in stacks for _, base in stack.lock.debian_bases))
         with ctx.progress.task("reading Debian's lists", len(bases), "suites" if bases[1:] else "suite") as task:
             for place in sorted(bases, key=lambda place: place.title):
                 try:
@@ -129,7 +121,7 @@ class Known:
 
     def against(self, stack: LockedStack) -> bool:
         """Return whether anything is known against a lock."""
-        return any(map(self.of, stack.lock.packages)) or any(self.fixed(base) for _, base in bases_of(stack.lock))
+        return any(map(self.of, stack.lock.packages)) or any(self.fixed(base) for _, base in stack.lock.debian_bases)
 
     def listed(self, name: str, offers: Offers) -> tuple[ListedRelease, ...]:
         """All releases of a project on the package indexes. Raises NetworkError where no index says."""

@@ -19,7 +19,7 @@ from graphcrate.resolve.stack.locks import request_digest
 from graphcrate.resolve.stack.pinning import UnsolvableError, lock_offers
 from upkeep.releases import ListedRelease
 from upkeep.security import fixes as fixing
-from upkeep.security.against import Known, LockedStack, bases_of
+from upkeep.security.against import Known, LockedStack
 from upkeep.security.fixes import LockFixes, PackageFix, UnfixedPackage
 from upkeep.security.pinned import PinnedStack
 from upkeep.security.vulnerability import Advisory
@@ -68,7 +68,7 @@ class Renewal:
             if advisories := self._known.of(package):
                 ids = fixing.ids_of(advisories)
                 yield UnfixedPackage(name=package.name, version=package.version, ids=ids, reason=reason)
-        for of, base in bases_of(self._lock):
+        for of, base in self._lock.debian_bases:
             if self._known.fixed(base):
                 yield UnfixedPackage(name=of, version=base.suite, ids=(), reason=reason)
 
@@ -181,7 +181,7 @@ class Renewal:
     def _with_bases(self, lock: Lock) -> tuple[Lock, list[PackageFix]]:
         """The lock with bases of today where one has a fix, and which fixes those are."""
         fixed: list[PackageFix] = []
-        for of, base in bases_of(lock):
+        for of, base in lock.debian_bases:
             if not (newer := self._known.fixed(base)):
                 continue
             today = self._today(of, base)

@@ -5,7 +5,7 @@ Of wheels and sdists the pages of indexes are read, and the hash there is compar
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -250,7 +250,7 @@ class _Lists(NamedTuple):
 
 def _lists(locks: Iterable[LockQuery], ctx: Context) -> dict[_Suite, _Lists]:
     """Today's lists of the suites of all bases."""
-    names = sorted({_suite_of(base) for asked in locks for _, base in _bases(asked.lock)}, key=_order)
+    names = sorted({_suite_of(base) for asked in locks for _, base in asked.lock.debian_bases}, key=_order)
     lists: dict[_Suite, _Lists] = {}
     if names:
         with ctx.progress.task("reading Debian's lists", len(names), "suites" if names[1:] else "suite") as task:
@@ -277,13 +277,6 @@ def _of_suite(suite: str, platform: Platform, ctx: Context) -> _Lists:
         return _Lists(SuiteLists(suite=suite, platform=shown, kept=kept, error=error.what), None)
     value = SuiteLists(suite=suite, platform=shown, kept=kept, listed=archive.listed, has_security=archive.has_security)
     return _Lists(value, archive)
-
-
-def _bases(lock: Lock) -> Iterator[tuple[Literal["base", "compiler"], DebianBase]]:
-    if isinstance(lock.base, DebianBase):
-        yield "base", lock.base
-    if lock.compilation is not None:
-        yield "compiler", lock.compilation.base
 
 
 class _Debs:
@@ -317,16 +310,16 @@ class _Debs:
 
     def doubts(self, lock: Lock) -> tuple[Doubt, ...]:
         """Yield what today's lists say against those that a lock's bases are from; each base is asked about once."""
-        for of, base in _bases(lock):
+        for of, base in lock.debian_bases:
             archive = self._lists[_suite_of(base)].archive
             if base not in self._doubts and archive is not None:
                 self._doubts[base] = tuple(doubts.of_base(of, base, archive, self._reached(base.suite)))
-        return tuple(doubt for _, base in _bases(lock) for doubt in self._doubts.get(base, ()))
+        return tuple(doubt for _, base in lock.debian_bases for doubt in self._doubts.get(base, ()))
 
 
 def _debian(lock: Lock) -> Iterator[tuple[str, str, DebianPackage]]:
     """A lock's .debs and Debian's sources, each with its suite and when the lists were made that named it."""
-    for _, base in _bases(lock):
+    for _, base in lock.debian_bases:
         yield from ((base.suite, base.listed, package) for package in base.packages)
     if lock.compilation is not None and isinstance(toolkit := lock.compilation.toolkit, DebianToolkit):
         yield from ((toolkit.suite, toolkit.listed, package) for package in toolkit.packages)
@@ -367,7 +360,7 @@ def _lock(
         renew=asked.renew,
         counts=counts,
         files=tuple(file.sha256 for file in own),
-        suites=tuple(dict.fromkeys(base.suite for _, base in _bases(lock))),
+        suites=tuple(dict.fromkeys(base.suite for _, base in lock.debian_bases)),
         updates=_updates(lock, lists),
         images=tuple(f"{image.reference}@{image.digest}" for image in images),
         doubts=debs.doubts(lock),
@@ -377,7 +370,7 @@ def _lock(
 def _updates(lock: Lock, lists: Mapping[_Suite, _Lists]) -> tuple[Update, ...]:
     """List newer packages of today, the security archive's first; of the compiler's base what the image's lacks."""
     updates: dict[tuple[str, str], Update] = {}
-    for of, base in _bases(lock):
+    for of, base in lock.debian_bases:
         if (archive := lists[_suite_of(base)].archive) is None:
             continue
         for package in base.packages:
