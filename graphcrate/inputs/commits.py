@@ -26,7 +26,6 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 #: the beginning of what git-lfs has in place of a file
 _POINTER = b"version https://git-lfs.github.com/spec/v1\n"
 _DEEPEST = 64  #: folders of a path, and repositories within each other
-_CHUNK = 1 << 20
 _GITLINK = re.compile(r"160000 commit ([0-9a-f]{40})\t(.+)", re.DOTALL)
 #: As they are in the objects, not as the commit's .gitattributes say: this file goes before those.
 _AS_THEY_ARE = "* !text !eol !crlf !ident !filter !working-tree-encoding !export-ignore !export-subst\n"

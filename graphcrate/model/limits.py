@@ -39,7 +39,6 @@ LIST = Limits("list of packages", members=1, names=0, size=512 * _MB, ratio=200,
 INDEX = Limits("index of files", members=1, names=0, size=2 * _GB, ratio=200, free=256 * _MB)
 CRATE_FILE = 256 * _MB  #: bytes of a crate of unknown size; crates.io takes none above 10 MB without being asked
 RELEASE = 16 * _MB  #: bytes of a Release file; Debian's have 200 kB
-ANSWER = 256 * _MB  #: bytes of an index page; the largest of the index has 30 MB
 DIRECTORY = 32 * _MB  #: bytes of a wheel's list of members, each of which takes ten times that; torch's has 1.5 MB
 METADATA = (
     64 * _MB

@@ -1,4 +1,4 @@
-"""Colours of pages and pictures, light and dark, and the contrast of two. Pure.
+"""Colours of pages and pictures, light and dark. Pure.
 
 One table for both. A test asks of each pair that WCAG 2.2 asks for: 4.5 for text.
 """
@@ -45,26 +45,3 @@ COLOURS: Mapping[str, Colour] = {
         "on-ptx": ("#1c2127", "#1c2127"),
     }.items()
 }
-#: text, and what it may stand on
-PAIRS = (
-    *((text, ground) for text in ("ink", "soft", "accent") for ground in ("paper", "card")),
-    *((text, "card") for text in ("yes", "limits", "built", "no")),
-    *((text, f"{text}-bg") for text in ("yes", "limits", "built", "no")),
-    *(("ink", f"{mark}-bg") for mark in ("yes", "limits", "built", "no")),
-    *(("soft", ground) for ground in ("no-bg", "yes-bg")),
-    *(("on", ground) for ground in ("torch", "nvidia", "pyg", "system", "other", "bar", "run")),
-    ("on-ptx", "ptx"),
-)
-LEAST = 4.5  #: contrast of text with what is behind it (WCAG 2.2, 1.4.3)
-
-
-def contrast(first: str, second: str) -> float:
-    """The contrast of two colours in hex, 1 to 21 (WCAG 2.2, relative luminance)."""
-    darker, lighter = sorted(map(_luminance, (first, second)))
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -11,9 +11,9 @@ import subprocess
 import pytest
 from PIL import Image
 
-from graphcrate.pages.colours import LEAST, contrast
 from tests import ROOT
 from tests.conftest import program
+from tests.contrast import LEAST, contrast
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("chromium", "chromedriver", "rsvg-convert")]
 

@@ -4,8 +4,20 @@ import re
 
 import pytest
 
-from graphcrate.pages.colours import COLOURS, LEAST, PAIRS, contrast
+from graphcrate.pages.colours import COLOURS
 from graphcrate.pages.html import render_page
+from tests.contrast import LEAST, contrast
+
+#: text, and what it may stand on
+PAIRS = (
+    *((text, ground) for text in ("ink", "soft", "accent") for ground in ("paper", "card")),
+    *((text, "card") for text in ("yes", "limits", "built", "no")),
+    *((text, f"{text}-bg") for text in ("yes", "limits", "built", "no")),
+    *(("ink", f"{mark}-bg") for mark in ("yes", "limits", "built", "no")),
+    *(("soft", ground) for ground in ("no-bg", "yes-bg")),
+    *(("on", ground) for ground in ("torch", "nvidia", "pyg", "system", "other", "bar", "run")),
+    ("on-ptx", "ptx"),
+)
 
 
 def test_contrast_is_that_of_wcag():
