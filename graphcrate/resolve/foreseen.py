@@ -8,44 +8,33 @@ table knows what an import runs. The audit of the image has the last word: here 
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.checks.audit.packages import is_torch_library
 from graphcrate.compat.facts import allowances, suites, together
 from graphcrate.compat.facts import packages as package_facts
 from graphcrate.compat.facts.together import NeededProgram
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import kept
 from graphcrate.inputs.bases import contents
 from graphcrate.inputs.bases.contents import ContentsIndex
 from graphcrate.model.allowance import Allowance
 from graphcrate.model.audit import AuditFinding, Severity
 from graphcrate.model.errors import GraphcrateError
-from graphcrate.model.lock import DebianBase, Lock, LockedPackage, encode
+from graphcrate.model.lock import DebianBase, Lock, LockedPackage
 from graphcrate.model.platform import Platform
 from graphcrate.model.words import joined, number_of
 from graphcrate.resolve import libraries
+from graphcrate.resolve.sources import linked
 from graphcrate.resolve.sources.fetch import fetch
+from graphcrate.resolve.sources.linked import Linked
 from graphcrate.resolve.sources.storing import is_stored
-from treeaudit import elf
-from treeaudit.errors import FileError
 from treeaudit.loader import is_driver
 
 LARGEST = 64 << 20  #: bytes of all wheels that are fetched to look at
-_LIBRARY = re.compile(r"\.so(\.\d+)*$")
 #: what every Debian has that runs programs: not looked up
 _ALWAYS = re.compile(r"lib(c|m|dl|rt|pthread|util|gcc_s|stdc\+\+|z|gomp)\.so\.\d+")
-
-
-class Linked(msgspec.Struct, frozen=True, kw_only=True):
-    """The libraries of a wheel: path of each → what it needs; and the names that they go by."""
-
-    needed: Mapping[str, tuple[str, ...]]
-    names: frozenset[str]
 
 
 def lines(
@@ -83,18 +72,18 @@ def _findings(lock: Lock, sources: SourceOptions, ctx: Context) -> list[AuditFin
     absent = [package for package in added if not is_stored(package.file, ctx.cache)]
     if sum(package.file.size for package in absent) <= LARGEST and absent:
         fetch(msgspec.structs.replace(lock, packages=tuple(absent)), sources, ctx)
-    linked = _linked([package for package in added if is_stored(package.file, ctx.cache)], ctx)
-    brought = {name for wheel in linked.values() for name in wheel.names}
+    wheels = _linked([package for package in added if is_stored(package.file, ctx.cache)], ctx)
+    brought = {name for wheel in wheels.values() for name in wheel.names}
     torch = next((package.version for package in lock.packages if package.name == "torch"), "")
     findings = []
-    for package, wheel in linked.items():
+    for package, wheel in wheels.items():
         for path, needed in wheel.needed.items():
             missing = tuple(name for name in needed if name not in brought and not _is_known(name, lock.platform))
             if missing:
                 is_idle = package_facts.reason(package.name, path, torch) is not None
                 severity: Severity = "note" if is_idle else "fail"
                 findings.append(AuditFinding("libraries", severity, package.name, path, "", missing=(missing,)))
-    findings = [*findings, *_one_of(findings, linked)]
+    findings = [*findings, *_one_of(findings, wheels)]
     opened = (row for row in package_facts.opened() if row.package in names)
     return [
         *findings,
@@ -102,11 +91,11 @@ def _findings(lock: Lock, sources: SourceOptions, ctx: Context) -> list[AuditFin
     ]
 
 
-def _one_of(findings: Sequence[AuditFinding], linked: Mapping[LockedPackage, Linked]) -> Iterator[AuditFinding]:
+def _one_of(findings: Sequence[AuditFinding], wheels: Mapping[LockedPackage, Linked]) -> Iterator[AuditFinding]:
     """Packages of whose libraries one is enough, and that have none which lacks nothing."""
     missing = {(finding.package, finding.file): finding.missing[0] for finding in findings}
     for row in package_facts.optional():
-        for package, wheel in linked.items() if row.one_of else ():
+        for package, wheel in wheels.items() if row.one_of else ():
             paths = [path for path in wheel.needed if package_facts.matches(row, package.name, path)]
             if paths and all((package.name, path) in missing for path in paths):
                 groups = tuple(missing[package.name, path] for path in paths)
@@ -162,29 +151,10 @@ def _is_known(name: str, platform: Platform) -> bool:
 
 def _linked(packages: Sequence[LockedPackage], ctx: Context) -> dict[LockedPackage, Linked]:
     """Read the libraries that these wheels need; each is read once. Raises IntegrityError."""
-    records = {package: ctx.cache.path("linked", f"{package.file.sha256}.json") for package in packages}
-    linked = {package: known for package, path in records.items() if (known := kept(path, Linked)) is not None}
-    if new := [package for package in packages if package not in linked]:
+    if new := [package for package in packages if not linked.is_known(package.file, ctx.cache)]:
         total = sum(package.file.size for package in new)
         with ctx.progress.task(f"reading {number_of(len(new), 'wheel')}", total) as task:
             for package in new:
-                linked[package] = read(ctx.cache.file(package.file.sha256, package.file.name), ctx)
-                ctx.cache.keep(records[package], encode(linked[package]))
+                linked.of(package.file, ctx.cache)
                 task.advance(package.file.size)
-    return {package: linked[package] for package in packages}
-
-
-def read(wheel: Path, ctx: Context) -> Linked:
-    """Read the libraries of a wheel. Raises IntegrityError where it is damaged."""
-    needed, names = dict[str, tuple[str, ...]](), set[str]()
-    with WheelArchive(wheel) as archive, ctx.cache.folder() as folder, (folder / "library").open("w+b") as stream:
-        for member in archive.checked_members():
-            if _LIBRARY.search(member.name):
-                stream.seek(0)
-                stream.truncate()
-                stream.writelines(archive.chunks(member))
-                with contextlib.suppress(FileError):  # no ELF file of ours: the image's audit says what it is
-                    binary = elf.read_stream(stream, member.name).binary
-                    needed[member.name] = binary.needed
-                    names |= {member.name.rpartition("/")[2], binary.soname}
-    return Linked(needed=needed, names=frozenset(names - {""}))
+    return {package: linked.of(package.file, ctx.cache) for package in packages}

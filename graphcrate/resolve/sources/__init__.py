@@ -4,5 +4,5 @@
     locked file ──search──▶ the sources that may have it ──fetch──▶ the cache
 
 `target` says which files fit an image, `metadata` what a release needs, `failures` what sources said that gave nothing;
-`crates` and `pyg_lib` come from elsewhere; `hosts` lists whom all of them ask.
+`crates` and `pyg_lib` come from elsewhere; `linked` reads libraries of wheels; `hosts` lists whom all of them ask.
 """

@@ -5,28 +5,21 @@ that are compiled and whose names have the word torch (`compat.facts.sonames.is_
 them anyway. Not those of PyG's pages, each of which is for one CUDA. All others are left to the audit of the image.
 """
 
-import contextlib
-import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.compat.facts import pairs, sonames
-from graphcrate.host.disk.cache import Cache
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import CHANNELS
+from graphcrate.resolve.sources import linked
 from graphcrate.resolve.sources.channels import Link
 from graphcrate.resolve.sources.fetch import THREADS, fetch_one
 from graphcrate.resolve.sources.offers import Offers
 from graphcrate.resolve.sources.storing import is_stored, store
-from treeaudit import elf
-from treeaudit.errors import FileError
 
 LARGEST = 64 << 20  #: bytes of a wheel that is fetched to look at
-_LIBRARY = re.compile(r"\.so(\.\d+)*$")
 _PAGED = {channel for channel, row in CHANNELS.items() if row.for_torch}  #: whose pages are for one torch each
 
 
@@ -57,27 +50,12 @@ def check(packages: Iterable[LockedPackage], links: Mapping[str, Link], offers: 
         ) as task:
             parallel(fetch, absent, threads=THREADS, advance=task.advance, size=lambda package: package.file.size)
     for package in tied:
-        needed = needed_by(cache.file(package.file.sha256, package.file.name), cache)
+        needed = linked.of(package.file, cache).needed
         if misfits := sonames.misfits(package.name, needed, offers.torch, offers.torch_cuda):
             clearest = min(misfits, key=lambda misfit: len(misfit.cuda))
             raise _refusal(package, " or ".join(clearest.cuda), f"{clearest.file} needs {clearest.soname}", offers)
         if cuda := pairs.other_cuda(package.name, package.version, offers.torch_cuda):
             raise _refusal(package, cuda, "its import compares the two and fails", offers)
-
-
-def needed_by(wheel: Path, cache: Cache) -> dict[str, tuple[str, ...]]:
-    """Path of each library of a wheel → the libraries that it needs (DT_NEEDED). Raises IntegrityError."""
-    needed: dict[str, tuple[str, ...]] = {}
-    with WheelArchive(wheel) as archive, cache.folder() as folder, (folder / "library").open("w+b") as stream:
-        for member in archive.checked_members():
-            if _LIBRARY.search(member.name):
-                stream.seek(0)
-                stream.truncate()
-                stream.writelines(archive.chunks(member))
-                needed[member.name] = ()
-                with contextlib.suppress(FileError):  # no ELF file of ours: the image's audit says what it is
-                    needed[member.name] = elf.read_stream(stream, member.name).binary.needed
-    return needed
 
 
 def _refusal(package: LockedPackage, cuda: str, evidence: str, offers: Offers) -> ResolutionError:
