@@ -228,7 +228,6 @@ class SdistMetadata(NamedTuple):
 
     requires: tuple[str, ...]
     build_requires: tuple[str, ...]
-    is_setup: bool  #: setuptools builds it, by a setup.py
     asked: BuildNeeds = BuildNeeds()
     back_end: str = f"{_SETUPTOOLS}:__legacy__"  #: object that has the hooks of PEP 517
     back_end_path: tuple[str, ...] = ()  #: folders of the sdist that it is in (PEP 517)
@@ -285,7 +284,7 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
         asked = back_ends.asked(back_end, build, files, is_setup=is_setup)
         extras = _extras(pyproject, info, listed)
         beside = is_setup and imports_stack(files["setup.py"])
-        return SdistMetadata(requires, build, is_setup, asked, back_end, folders, beside, extras)
+        return SdistMetadata(requires, build, asked, back_end, folders, beside, extras)
 
 
 def read_cargo(path: Path, name: str) -> CargoNeeds:

@@ -89,7 +89,7 @@ def test_sdist_is_read_from_tar_and_zip(tmp_path, ending):
         name, content = zipped(name, content)
     (tmp_path / name).write_bytes(content)
     assert sdist.compiled_sources(tmp_path / name) == ["csrc/a.cpp"]
-    assert sdist.read_sdist(tmp_path / name, name)[:3] == (("numpy",), ("flit_core >=3.2,<4",), False)
+    assert sdist.read_sdist(tmp_path / name, name)[:2] == (("numpy",), ("flit_core >=3.2,<4",))
 
 
 @pytest.mark.parametrize("source", ["src/wrap.i", "src/solve.F90", "src/solve.pyf", "src/old.for"])
