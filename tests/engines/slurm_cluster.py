@@ -1,7 +1,7 @@
-"""A Slurm of the tests' own: two nodes with cores and GPUs that they only claim to have, two partitions that work, and
-one that never starts anything. The machine's own Slurm and munge, if it has any, stay untouched.
+"""A Slurm of the tests' own: nodes with cores and GPUs that they only claim to have, two partitions that work, and one
+that never starts anything. The machine's own Slurm and munge, if it has any, stay untouched.
 
-The nodes are two daemons on loopback, or `Ground` says where else they are: hosts with an address each.
+The nodes are two daemons on loopback, or `Ground` says how many there are and where: hosts with an address each.
 """
 
 import contextlib
@@ -45,12 +45,12 @@ MpiDefault=none
 GresTypes=gpu
 ReturnToService=2
 SlurmdParameters=config_overrides
-NodeName=n1 NodeHostname={host} NodeAddr={nodes[0]} Port={ports[1]} CPUs=64 Gres=gpu:4 State=UNKNOWN
-NodeName=n2 NodeHostname={host} NodeAddr={nodes[1]} Port={ports[2]} CPUs=64 Gres=gpu:4 State=UNKNOWN
-PartitionName=dgx2 Nodes=n[1-2] Default=YES MaxTime=INFINITE OverSubscribe=YES State=UP
-PartitionName=a100 Nodes=n[1-2] MaxTime=INFINITE OverSubscribe=YES State=UP
-PartitionName=closed Nodes=n[1-2] MaxTime=INFINITE OverSubscribe=YES State=DOWN
+{nodes}
+PartitionName=dgx2 Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=YES State=UP
+PartitionName=a100 Nodes=ALL MaxTime=INFINITE OverSubscribe=YES State=UP
+PartitionName=closed Nodes=ALL MaxTime=INFINITE OverSubscribe=YES State=DOWN
 """
+NODE = "NodeName=n{number} NodeHostname={host} NodeAddr={address} Port={port} CPUs=64 Gres=gpu:4 State=UNKNOWN"
 #: on one machine, loopback alone
 LOOPBACK = "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n"
 CGROUPS = """\
@@ -112,13 +112,17 @@ def slurm_cluster(folder, ground=Ground()):
     Gives the `Cluster`'s environment.
     """
     host = socket.gethostname().partition(".")[0]
-    for name in ("state", "spool", "munge", "tmp/n1", "tmp/n2"):
+    numbered, ports = list(enumerate(ground.nodes, 1)), free_ports(1 + len(ground.nodes))
+    for name in ("state", "spool", "munge", *(f"tmp/n{number}" for number, _ in numbered)):
         (folder / name).mkdir(parents=True)
-    places = {"host": host, "folder": folder, "control": ground.control, "nodes": ground.nodes}
+    nodes = "\n".join(
+        NODE.format(number=number, host=host, address=address, port=ports[number]) for number, address in numbered
+    )
     # the first job's number is of a port: clusters of several workers write into one project's dist/slurm
-    (folder / "slurm.conf").write_text(CONFIGURATION.format(**places, ports=free_ports(3)) + ground.settings)
+    text = CONFIGURATION.format(host=host, folder=folder, control=ground.control, ports=ports, nodes=nodes)
+    (folder / "slurm.conf").write_text(text + ground.settings)
     (folder / "cgroup.conf").write_text(CGROUPS)
-    names = "".join(f"{address} n{number}\n" for number, address in enumerate(ground.nodes, 1))
+    names = "".join(f"{address} n{number}\n" for number, address in numbered)
     (folder / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n{names}")
     # Slurm wants a device file for each GPU, and does nothing with it here
     (folder / "gres.conf").write_text(

@@ -39,12 +39,14 @@ def users(workplace, built_image, own):
 
 @pytest.fixture(scope="module")
 def site(users, registry):
-    """A first user who has filled a registry with the small stack's image, base and layers."""
+    """A first user who has filled a registry with the image of a recipe that compiles, its base and layers."""
     first, _ = users
     if not (first.folder / "cosign.key").exists():
         first.type("./build.py keys")
-    given = first.typed(f"{HERE[1].removesuffix(' WITH=annoy')} CACHE={registry}/cache CACHE_KEY=cosign.key")
-    return first, given
+    image = f"make image {settings(('vectors.toml', *lock_recipe(first, 'vectors')))}"
+    given = first.typed(f"{image} CACHE={registry}/cache CACHE_KEY=cosign.key", ("make ", f"{MAKE} "))
+    assert "compiling vectors" in given.stderr
+    return first, image, given
 
 
 def test_what_a_first_user_compiles_a_second_one_gets_by_its_signature(users):
@@ -72,27 +74,31 @@ def test_what_a_first_user_compiles_a_second_one_gets_by_its_signature(users):
 
 
 @pytest.mark.engine("docker-registry", "root", "setpriv", "useradd", "make")
-def test_a_plain_user_of_another_machine_has_the_image_of_a_registry_with_its_tests(
+def test_a_plain_user_of_another_machine_has_the_same_image_without_a_compiler_and_with_its_tests(
     site, workplace, registry, plain_user, scratch
 ):
     """Of another home, umask and Python; their cache has no layer, and the locked files alone (which are not read)."""
-    first, given = site
-    assert f"to the shared cache {registry}/cache: torch:" in given.stderr
+    first, image, given = site
+    assert f"to the shared cache {registry}/cache: vectors:" in given.stderr
     place = second_place(workplace, scratch / "second")
-    (place.folder / "cosign.pub").write_bytes((first.folder / "cosign.pub").read_bytes())
+    shutil.copytree(first.folder / "vectors", place.folder / "vectors")
+    for path in (*first.folder.glob("vectors.*"), first.folder / "cosign.pub"):  # the recipe and its lock
+        shutil.copy(path, place.folder)
     for path in (scratch / "second", *(scratch / "second").rglob("*")):
         if path.is_dir() or not path.is_relative_to(place.cache):  # downloads are hard links
             os.chown(path, plain_user.pw_uid, plain_user.pw_gid, follow_symlinks=False)
-    words = f"make image {settings(small_stack())} CACHE={registry}/cache CACHE_TRUST=cosign.pub"
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode & ~0o077)
+    words = f"umask 077; {image} CACHE={registry}/cache CACHE_TRUST=cosign.pub"
     user = " ".join(as_user(plain_user, "env", f"HOME={scratch}/second", f"GRAPHCRATE_CACHE={place.cache}"))
-    taken = Typist(place.folder).typed(f"{user} PATH=/usr/bin:/bin bash -c {shlex.quote(f'umask 077; {words}')}")
+    taken = Typist(place.folder).typed(f"{user} PATH=/usr/bin:/bin bash -c {shlex.quote(words)}")
     assert taken.stdout.partition("@")[2] == given.stdout.partition("@")[2]
-    assert f"from    the shared cache {registry}/cache: torch:" in taken.stderr.splitlines()[-1]
+    assert f"from    the shared cache {registry}/cache: vectors:" in taken.stderr.splitlines()[-1]
     assert "step 1 of 4" not in taken.stderr
     assert not (place.cache / "compiled").exists()
     shutil.rmtree(place.cache / "files")
-    more = words.replace(" CACHE=", " WITH=iniconfig CACHE=")
-    Typist(place.folder).typed(f"{user} PATH=/usr/bin:/bin bash -c {shlex.quote(more)}")
+    more = Typist(place.folder).typed(f"{user} PATH=/usr/bin:/bin bash -c {shlex.quote(f'{words} WITH=iniconfig')}")
+    assert "compiling" not in taken.stderr + more.stderr
     fetched = {path.name for path in place.cache.glob("files/*/*")}
     assert [name for name in fetched if name.startswith("iniconfig-")]
     assert [name for name in fetched if name.startswith("torch-") or name.endswith(".deb")] == [], "layers came"
@@ -118,17 +124,23 @@ SOURCES = {
 }
 
 
+def lock_recipe(user, name):
+    """Write a recipe with a project that is compiled, and lock it; return the options of its builds, after its name."""
+    (project := user.folder / name).mkdir()
+    for file, text in SOURCES.items():
+        (project / file.format(name=name)).write_text(text.format(name=name))
+    cuda, *options = small_stack()[2:]
+    (user.folder / f"{name}.toml").write_text(f'extends = "torch"\ncuda = "{cuda}"\npip = ["./{name}"]\n')
+    user.type(f"./build.py lock ./{name}.toml {shlex.join(options)}")
+    return options
+
+
 class Builders:
     """Builders of one recipe and lock at one shared cache, each with an empty cache but for downloads."""
 
     def __init__(self, user, folder, name, place):
         self.user, self.folder, self.name, self.begun = user, folder, name, []
-        (project := user.folder / name).mkdir()
-        for file, text in SOURCES.items():
-            (project / file.format(name=name)).write_text(text.format(name=name))
-        cuda, *self.options = small_stack()[2:]
-        (user.folder / f"{name}.toml").write_text(f'extends = "torch"\ncuda = "{cuda}"\npip = ["./{name}"]\n')
-        user.type(f"./build.py lock ./{name}.toml {shlex.join(self.options)}")
+        self.options = lock_recipe(user, name)
         self.options += ["--no-smoke", "--cache", place, "--cache-key", "cosign.key", "--cache-trust", "cosign.pub"]
 
     def start(self):

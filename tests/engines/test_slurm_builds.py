@@ -3,19 +3,14 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from graphcrate.compat.variants import catalog
-from graphcrate.host.context import Context
-from graphcrate.model.lock import Lock, encode
-from graphcrate.resolve.stack.locks import request_digest
 from tests.conftest import ROOT
+from tests.engines.small_matrix import matrix_of
 from tests.engines.typist import MAKE, Typist, blocks, in_project, settings
 from tests.engines.workplace import copy_project, finish, small_stack, until
 
@@ -80,41 +75,3 @@ def test_four_rows_are_proved_on_two_nodes_though_one_goes_down_with_its_second_
     assert [line.split()[3] for line in done.stdout.splitlines()[1:]] == ["proved"] * len(names)
     assert len([*folder.glob("images/*/*/pypi.proof.json")]) == len(names)
     assert "proved before" in user.type(images)
-
-
-RECIPE = """
-name = "{name}"
-description = "CUDA and PyTorch"
-smoke = ["torch"]
-program = "torch_check.py"
-requirements = ["numpy", "tqdm", "pip"]
-
-[[variant]]
-cuda = "{lock[cuda]}"
-python = "{lock[python]}"
-base = {{ provider = "debian", suite = "bookworm" }}
-
-[[variant.candidate]]
-name = "pypi"
-channels = ["pypi"]
-torch = "{torch[version]}"
-torch_cuda = "{lock[torch_cuda]}"
-"""
-
-
-def matrix_of(folder, lock, names):
-    """Make a clone's recipes these alone, each with the lock of the small stack, whose files a cache has."""
-    (torch,) = [package for package in lock["packages"] if package["name"] == "torch"]
-    torch["channel"] = "pypi"
-    for name in ("recipes", "images"):
-        shutil.rmtree(folder / name)
-        (folder / name).mkdir()
-    for name in names:
-        (folder / "recipes" / f"{name}.toml").write_text(RECIPE.format(name=name, lock=lock, torch=torch))
-        recipe = catalog.find_recipe(Context(root=folder, environment={}), name)
-        (variant,) = recipe.variants
-        digest = request_digest(recipe, variant, variant.candidates[0])
-        of_row = {**lock, "recipe": name, "candidate": "pypi", "request_sha256": digest}
-        path = catalog.lock_path(Context(root=folder, environment={}), recipe, variant, variant.candidates[0])
-        path.parent.mkdir(parents=True)
-        path.write_bytes(encode(msgspec.convert(of_row, Lock)))

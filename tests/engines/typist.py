@@ -35,10 +35,11 @@ def untyped(page, module):
 
 
 def settings(stack):
-    """A stack's name and options as make takes them."""
+    """A stack's name, or a recipe's file, and options as make takes them."""
     name, *options = stack
     pairs = zip(options[::2], options[1::2], strict=True)
-    return " ".join([f"STACK={name}", *(f"{key.removeprefix('--').upper()}='{value}'" for key, value in pairs)])
+    first = f"RECIPE={name}" if name.endswith(".toml") else f"STACK={name}"
+    return " ".join([first, *(f"{key.removeprefix('--').upper()}='{value}'" for key, value in pairs)])
 
 
 def make_pyg_sif(extensions="none"):
