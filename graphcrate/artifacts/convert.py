@@ -240,24 +240,25 @@ def _sif(job: _Job) -> _Written:
     if _is_same(job.target, offset, front):
         return _leave(job, compression)
     _refuse_existing(job)
-    if not job.request.compression:
-        job.ctx.progress.note(_why(job, compression))
+    _note_compression(job, compression)
     files, packs = _packed(job, job.layout, compression)
     _write_squashed(job, compression, _for_singularity(files, job.layout, job.title), packs, offset, front)
     return _Written(compression)
 
 
-def _why(job: _Job, compression: Compression) -> str:
-    """Say which compression a SIF gets, and why."""
-    since, kernel = facts.limit("kernel-zstd").since, job.kernel
+def _note_compression(job: _Job, compression: Compression) -> None:
+    """Say which compression a SIF or difference gets where nobody chose one, and why."""
+    if job.request.compression:
+        return
+    since, kernel, name = facts.limit("kernel-zstd").since, job.kernel, job.target.name
     if compression is Compression.GZIP:
-        return f"{job.target.name}: gzip, since Linux {kernel} mounts zstd from {since} on"
-    if kernel:
-        return f"{job.target.name}: zstd, which Linux {kernel} mounts"
-    old = setting(kernel="3.10").both()
-    return (
-        f"{job.target.name}: zstd, for FUSE and Linux from {since} on; for set-user-id Singularity on CentOS 7: {old}"
-    )
+        why = f"gzip, since Linux {kernel} mounts zstd from {since} on"
+    elif kernel:
+        why = f"zstd, which Linux {kernel} mounts"
+    else:
+        old = setting(kernel="3.10").both()
+        why = f"zstd, for FUSE and Linux from {since} on; for set-user-id Singularity on CentOS 7: {old}"
+    job.ctx.progress.note(f"{name}: {why}")
 
 
 def _delta(job: _Job) -> _Written:
@@ -270,6 +271,7 @@ def _delta(job: _Job) -> _Written:
     below, name = _base_of(job)
     compression = job.request.compression or choose_compression(job.kernel)
     _refuse_existing(job)
+    _note_compression(job, compression)
     sides = []
     packs: tuple[Packed, ...] = ()
     for layout, title in ((below, str(name)), (job.layout, job.title)):
@@ -359,17 +361,17 @@ def _leave(job: _Job, compression: str = "") -> _Written:
 
 
 def _sqsh(job: _Job) -> _Written:
-    fitting = choose_compression(job.request.kernel)
-    # unsquashfs or squashfuse reads it: no kernel does
+    if job.request.kernel:
+        choose_compression(job.request.kernel)  # refuses what is no version
     compression = job.request.compression or Compression.ZSTD
-    if job.request.kernel and not job.request.compression and fitting is not compression:
-        job.ctx.progress.note(
-            f"{job.target} is compressed with {compression}, since enroot unpacks it by unsquashfs, whatever the "
-            f"kernel; where that is older than {facts.limit('tools-zstd').since} (2019): --compression gzip"
-        )
     if _is_same_sqsh(job, compression):
         return _leave(job, compression)
     _refuse_existing(job)
+    if not job.request.compression:
+        job.ctx.progress.note(
+            f"{job.target.name}: zstd, since enroot unpacks it by unsquashfs, whatever the kernel; where that is older "
+            f"than {facts.limit('tools-zstd').since} (2019): {setting(compression='gzip').both()}"
+        )
     files, packs = _packed(job, job.layout, compression)
     additions = runtime_files.enroot_additions(job.layout.config, _provenance(job, compression))
     files = runtime_files.enroot_imported(with_additions(files, additions, job.created))

@@ -178,13 +178,13 @@ def test_sif_is_compressed_for_the_machine_that_the_image_was_built_for(
 @pytest.mark.parametrize(
     ("more", "compression", "noted"),
     [
-        ({"kernel": "5.14"}, "zstd", False),
+        ({}, "zstd", True),
         ({"kernel": "3.10"}, "zstd", True),
         ({"kernel": "3.10", "compression": Compression.ZSTD}, "zstd", False),
         ({"kernel": "5.14", "compression": Compression.GZIP}, "gzip", False),
     ],
 )
-def test_sqsh_for_an_old_kernel_notes_unsquashfs(tmp_path, image, monkeypatch, more, compression, noted):
+def test_sqsh_without_a_compression_notes_zstd_and_unsquashfs(tmp_path, image, monkeypatch, more, compression, noted):
     notes = []
     monkeypatch.setattr(PLACE.progress, "note", notes.append)
     result = converted(tmp_path, "sqsh", **more)

@@ -25,7 +25,7 @@ from sifsquash.squashfs import Squashfs
 from sifsquash.values import Compression, Inode, Stored
 from tests.made import refused
 from tests.unit import small_layouts
-from tests.unit.artifacts.test_convert import converted
+from tests.unit.artifacts.test_convert import PLACE, converted
 from tests.unit.tars import file, folder
 
 NAMES = ("a", "b", "c")
@@ -122,6 +122,20 @@ def test_delta_has_new_files_and_whiteouts_alone_and_names_its_base(images):
     first = (images / "dist/pyg/1.0-mine/pyg.delta.sqsh").read_bytes()
     converted(images, "delta", ref="pyg:1.0-mine", over="pyg:1.0", force=True)
     assert (images / "dist/pyg/1.0-mine/pyg.delta.sqsh").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "pyg.delta.sqsh: zstd, for FUSE"),
+        ({"kernel": "3.10"}, "pyg.delta.sqsh: gzip, since Linux 3.10 mounts zstd"),
+    ],
+)
+def test_delta_says_its_compression_and_why_in_one_line(images, monkeypatch, more, words):
+    notes = []
+    monkeypatch.setattr(PLACE.progress, "note", notes.append)
+    converted(images, "delta", ref="pyg:1.0-mine", over="pyg:1.0", **more)
+    assert [note.startswith(words) for note in notes] == [True], notes
 
 
 def test_delta_over_a_sif_finds_the_layout_beside_it(images):
