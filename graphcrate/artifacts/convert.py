@@ -247,7 +247,7 @@ def _sif(job: _Job) -> _Written:
 
 
 def _note_compression(job: _Job, compression: Compression) -> None:
-    """Say which compression a SIF or difference gets where nobody chose one, and why."""
+    """Say which compression a SIF or difference gets where none was asked for, and why."""
     if job.request.compression:
         return
     since, kernel, name = facts.limit("kernel-zstd").since, job.kernel, job.target.name
@@ -347,7 +347,8 @@ def _title(name: str, layout: Layout) -> str:
 
 def _way(compression: Compression) -> str:
     """Return what a squashfs's bytes depend on besides the layout, so that one that is there tells how it was made."""
-    return f"{compression} {LEVELS[compression]} {BLOCKS[compression]} {packed.FORMAT}"
+    levels = "-".join(map(str, LEVELS[compression]))
+    return f"{compression} {levels} {BLOCKS[compression]} {packed.version()}"
 
 
 def _provenance(job: _Job, compression: Compression) -> str:
@@ -434,8 +435,8 @@ def _write_squashed(
         with part.open("xb", buffering=_CHUNK) as stream:
             stream.seek(offset)
             with layout_errors():
-                raw = packed.EARLY[compression]
-                writer.write(stream, files, packs, compression, job.created, task.advance, raw)
+                read = packed.EARLY[compression]
+                writer.write(stream, files, packs, compression, job.created, task.advance, read)
             if front:
                 data = front(stream.tell() - offset)
                 stream.seek(0)

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.formats.early import Early
+from graphcrate.artifacts.formats.early import Early, recorded
 from graphcrate.artifacts.formats.merged import IMPLIED, check_digest, content_of, inode_of
+from graphcrate.compat.facts import facts
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.parallel import parallel
@@ -30,16 +31,15 @@ from ocilayout.spec import LayerBlob
 from sifsquash.packer import Packed, Packer
 from sifsquash.values import Compression, Inode, Stored
 
-#: Raise it whenever the same layer would give other blocks. Part of the cache's keys and of a SIF's identity.
-FORMAT = 4
-#: Room that blocks take, over the layers' size: gzip has a sixth uncompressed, and smaller blocks.
+#: Raise it whenever the same layer would give other blocks. Part of `version`.
+FORMAT = 5
+#: Room that blocks take, over the layers' size: the fastest levels, and what is left uncompressed.
 GROWTH = 1.25
 _MOST_WAITING = 256  #: blocks in memory over all layers, waiting to be compressed or written
 
 
-#: Bytes of code at the beginning of a library that are left uncompressed, as linkers put what runs at the start first.
-#: 0: all of its blocks are compressed, since zstd's take less time to inflate than their room is worth.
-EARLY = {Compression.GZIP: Early(96 << 20), Compression.ZSTD: Early(0)}
+#: What is read while programs start. zstd has libraries compressed: inflating takes less time than the room is worth.
+EARLY = {kind: Early(recorded, is_stored=kind is Compression.GZIP) for kind in Compression}
 
 
 class _Index(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ def _pack(
     held: list[Inode] = []
     seen = hashlib.sha256()
     with (folder / "data").open("xb", buffering=CHUNK) as data:
-        packer = Packer(data, compression, pool, depth, raw=EARLY[compression])
+        packer = Packer(data, compression, pool, depth, read=EARLY[compression])
 
         def keep(path: str, header: tarfile.TarInfo) -> Inode:
             inode = inode_of(path, header)
@@ -137,7 +137,7 @@ class LayerBlocks:
         self._stack = contextlib.ExitStack()
         pool = self._stack.enter_context(ThreadPoolExecutor(jobs))
         data = self._stack.enter_context((folder / "data").open("xb", buffering=CHUNK))
-        self._packer = Packer(data, compression, pool, max(4, _MOST_WAITING // jobs), raw=EARLY[compression])
+        self._packer = Packer(data, compression, pool, max(4, _MOST_WAITING // jobs), read=EARLY[compression])
         self._entries, self._held = Entries[Inode](), list[Inode]()
 
     def folder(self, path: str, mode: int) -> None:
@@ -172,6 +172,11 @@ class LayerBlocks:
         self._held.append(inode)
 
 
+def version() -> str:
+    """Return what blocks depend on besides their layer and its compression."""
+    return f"{FORMAT}-{hashlib.sha256(facts.data('read_set.toml')).hexdigest()[:8]}"
+
+
 def adopt(made: Path, digest: str, compression: Compression, cache: Cache) -> None:
     """Move a packed layer into the cache, where none is."""
     folder = _place(digest, compression, cache)
@@ -182,7 +187,7 @@ def adopt(made: Path, digest: str, compression: Compression, cache: Cache) -> No
 
 
 def _place(digest: str, compression: Compression, cache: Cache) -> Path:
-    return cache.path("squashed", f"{digest.removeprefix('sha256:')}-{compression}{FORMAT}")
+    return cache.path("squashed", f"{digest.removeprefix('sha256:')}-{compression}{version()}")
 
 
 def _alone(folder: Path, cache: Cache) -> AbstractContextManager[object]:

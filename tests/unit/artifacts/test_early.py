@@ -1,11 +1,23 @@
-"""The uncompressed parts of a squashfs: bytecode, and what the loader and a library's first code read."""
+"""The files that programs read while they start, in a squashfs: a record of them, else a rule for libraries."""
 
+import random
 import struct
 
 import pytest
 
-from graphcrate.artifacts.formats.early import MOST_DATA, EarlyBytes
+from graphcrate.artifacts.formats import packed
+from graphcrate.artifacts.formats.early import (
+    MOST_DATA,
+    UNIT,
+    Early,
+    EarlyBytes,
+    LibraryReads,
+    Recorded,
+    head_digest,
+    recorded,
+)
 from sifsquash.packer import BLOCKS
+from sifsquash.squashfs import STORED_DATA, Squashfs
 from sifsquash.values import Compression
 from tests.unit.artifacts.test_merged import members, squash
 from tests.unit.small_layouts import layout
@@ -96,22 +108,73 @@ def test_libraries_that_are_opened_later_and_programs_of_packages_are_not_early(
     assert early(content, "usr/bin/python3.11") == early(content, f"{packages}/torch/lib/libc10.so") == "0-7"
 
 
-def test_bytecode_of_any_size_is_early():
-    assert early(bytes(range(256)) * 4096, "usr/lib/python3/a/__pycache__/b.pyc") == "0-7"
+@pytest.mark.parametrize("compression", list(Compression))
+def test_squashfs_has_incompressible_early_blocks_as_they_are_with_gzip_alone(tmp_path, compression):
+    block = BLOCKS[compression]
+    noise = random.Random(1).randbytes(block * 3 // 4).ljust(block, b"\0")  # leaves three quarters
+    segments = ((LOAD, RX, 0, 2 * block),)
+    library = noisy(elf(*segments, size=block), noise) + noise + noise[:-7]  # of the last block no segment has any
+    easy = elf((LOAD, RX, 0, 3 * block), size=3 * block)
+    content = {"a.so": library, "b.so": easy}
+    path, _ = squash(tmp_path, layout(tmp_path, [file(name, data) for name, data in content.items()]), compression)
+    assert {name: data for name, (_, data) in members(path).items()} == content
+    sizes = stored_sizes(path)
+    assert [bool(size & STORED_DATA) for size in sizes["a.so"]] == [compression is Compression.GZIP] * 2 + [False]
+    assert not any(size & STORED_DATA for size in sizes["b.so"]), "little is left of it"
+
+
+def noisy(head, noise):
+    """A block with this header and noise after it."""
+    return head[: 1 << 12] + noise[1 << 12 :]
+
+
+def stored_sizes(path):
+    """Sizes of the blocks of each file, as they are stored."""
+    with Squashfs(path, 99) as squashed:
+        return {name.lstrip("/"): found.sizes for name, _, found in squashed.entries() if found}
+
+
+def test_recorded_library_has_its_recorded_blocks_as_they_are_and_no_others(tmp_path, monkeypatch):
+    noise = random.Random(2).randbytes(UNIT * 3 // 4).ljust(UNIT, b"\0")
+    library = noisy(elf((LOAD, RX, 0, 12 * UNIT), size=UNIT), noise) + 11 * noise
+    record(monkeypatch, Recorded((LibraryReads("a.so", head_digest(library), "3 6-9"),), ()))
+    path, _ = squash(tmp_path, layout(tmp_path, [file("a.so", library)]), Compression.GZIP)
+    each = BLOCKS[Compression.GZIP] // UNIT
+    found = [bool(size & STORED_DATA) for size in stored_sizes(path)["a.so"]]
+    assert found == [not {3, 6, 7, 8, 9}.isdisjoint(range(n, n + each)) for n in range(0, 12, each)]
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-def test_squashfs_has_early_blocks_uncompressed_and_the_rest_compressed(tmp_path, compression):
-    block = BLOCKS[compression]
-    library = elf((LOAD, R, 0, block), size=3 * block)[: 3 * block - 7]
-    library = library[:block] + b"later" * (2 * block // 5)
-    small = {f"{n}.{kind}": f"{kind} {n}\n".encode() * 3000 for n in range(12) for kind in ("py", "pyc")}
-    content = {"a.so": library, **small, "large.pyc": b"module" * block}
-    path, _ = squash(tmp_path, layout(tmp_path, [file(name, data) for name, data in content.items()]), compression)
-    assert {name: data for name, (_, data) in members(path).items()} == content
-    written = path.read_bytes()
-    assert (library[:block] in written) == (compression is Compression.GZIP)
-    assert b"later" * 100 not in written
-    for name, data in content.items():
-        if name != "a.so":
-            assert (data[: block // 2] in written) == name.endswith(".pyc"), name
+def test_recorded_small_files_are_together_in_the_recorded_order(tmp_path, monkeypatch, compression):
+    content = {f"{name}.pyc": name.encode() * 100 for name in "abcdef"}
+    record(monkeypatch, Recorded((), (("lib", "e.pyc", "b.pyc"), ("", "f.pyc"), ("lib", "gone.pyc", "c.pyc"))))
+    files = {f"{'' if name == 'f.pyc' else 'lib/'}{name}": data for name, data in content.items()}
+    path, _ = squash(tmp_path, layout(tmp_path, [file(name, data) for name, data in files.items()]), compression)
+    assert {name: data for name, (kind, data) in members(path).items() if data} == files
+    with Squashfs(path, 99) as squashed:
+        ends = {name: (found.fragment, found.offset) for name, _, found in squashed.entries() if found}
+    assert sorted(ends, key=ends.__getitem__) == [
+        "/lib/a.pyc",
+        "/lib/d.pyc",
+        "/lib/e.pyc",
+        "/lib/b.pyc",
+        "/f.pyc",
+        "/lib/c.pyc",
+    ]
+    assert len({ends[name][0] for name in ("/lib/e.pyc", "/lib/b.pyc", "/f.pyc", "/lib/c.pyc")}) == 1
+    assert ends["/lib/a.pyc"][0] != ends["/lib/b.pyc"][0]
+
+
+def record(monkeypatch, recorded):
+    """Make this the record of what is read."""
+    for kind in Compression:
+        monkeypatch.setitem(packed.EARLY, kind, Early(lambda: recorded, is_stored=kind is Compression.GZIP))
+
+
+def test_committed_record_is_read_and_names_the_libraries_of_torch():
+    found = recorded()
+    assert {"libtorch_cpu.so", "libtorch_python.so", "libc.so.6"} <= {library.name for library in found.library}
+    assert all(found.units().values())
+    ranks = found.ranks()
+    assert len(ranks) == sum(len(names) - 1 for names in found.small), "each path once"
+    assert min(ranks, key=ranks.__getitem__).startswith("usr/lib/python3")

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
@@ -21,18 +22,27 @@ from sifsquash.squashfs import STORED_DATA
 from sifsquash.values import Compression, Stored
 
 _ZEROS = bytes(1 << 18)
-#: Of the compressors. A level more takes a third of the time more, and leaves 1 to 6 % less.
-LEVELS = {Compression.GZIP: 1, Compression.ZSTD: 1}
-#: Bytes of a block. Larger ones compress better; each is inflated whole for the first page that is read of it, which
-#: takes deflate three times as long.
-BLOCKS = {Compression.GZIP: 1 << 17, Compression.ZSTD: 1 << 18}
+#: Of the compressors: where little can be gained, and where the middle of a block says that much can. There a level
+#: more takes half of the time more for 1 % of the size; here five take as much for 5 %.
+LEVELS = {Compression.GZIP: (1, 5), Compression.ZSTD: (1, 1)}
+_SAMPLE = 1 << 12  #: bytes that say it
+_DENSE = 0.6  #: part of them that is left where little can be gained
+#: Bytes of a block. Larger ones compress better; each is inflated whole for the first page that is read of it.
+BLOCKS = {Compression.GZIP: 1 << 18, Compression.ZSTD: 1 << 18}
+_MOST_HELD = 1 << 26  #: bytes of small files that wait for their place
 
 
 def compressor(compression: Compression) -> Callable[[bytes | memoryview], bytes]:
     """A function that compresses one block. May be called from several threads."""
-    level = LEVELS[compression]
+    level, more = LEVELS[compression]
     if compression is Compression.GZIP:
-        return lambda data: bytes(deflate.zlib_compress(data, level))
+
+        def deflated(data: bytes | memoryview) -> bytes:
+            middle = data[len(data) // 2 :][:_SAMPLE]
+            is_dense = len(deflate.zlib_compress(middle, level)) > _DENSE * len(middle)
+            return bytes(deflate.zlib_compress(data, level if is_dense else more))
+
+        return deflated
     local = threading.local()  # a compressor of zstandard is for one thread
 
     def compress(data: bytes | memoryview) -> bytes:
@@ -51,29 +61,39 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
     fragments: list[Stored]
 
 
-class Raw(Protocol):
-    """A rule for what is stored without compressing it, as what programs read while they start may well be."""
+class ReadSet(Protocol):
+    """The files that programs read while they start, as far as they are known.
 
-    def small(self, path: str) -> bool:
-        """Return whether the content of a file that is shorter than a block is."""
+    A share is the part of a block that compression has to leave, for the block to be stored as it is.
+    """
+
+    @property
+    def small(self) -> float:
+        """The share of the blocks that small files of the set are in."""
         ...
 
-    def large(self, path: str, head: memoryview) -> Callable[[int, memoryview], bool]:
-        """Return what tells of each block of a file, with its position, in order; `head` is the first block."""
+    def rank(self, path: str) -> int | None:
+        """Return the place of a file that is shorter than a block, among those that are read; None: it is not."""
+        ...
+
+    def share(self, path: str, head: memoryview) -> Callable[[int, memoryview], float]:
+        """Return what tells the share of each block of a file, by its position, in order; `head` is the first."""
         ...
 
 
 class _Nothing:
-    """The rule by which everything is compressed."""
+    """Nothing is known: what compression does not shrink is stored as it is."""
 
-    def small(self, path: str) -> bool:
-        return False
+    small = 1.0
 
-    def large(self, path: str, head: memoryview) -> Callable[[int, memoryview], bool]:
-        return lambda position, block: False
+    def rank(self, path: str) -> int | None:
+        return None
+
+    def share(self, path: str, head: memoryview) -> Callable[[int, memoryview], float]:
+        return lambda position, block: 1
 
 
-NOTHING: Raw = _Nothing()
+NOTHING: ReadSet = _Nothing()
 
 
 class _Ends(NamedTuple):
@@ -83,10 +103,19 @@ class _Ends(NamedTuple):
     data: bytearray
 
 
+class _Held(NamedTuple):
+    """A small file that waits for its place among those that are read one after another."""
+
+    rank: int
+    stored: Stored
+    content: bytearray
+
+
 class Packer:
     """Writes files' blocks to a stream. The bytes depend on the files and their order alone.
 
-    What the rule `raw` names is not compressed. The rest is on `pool`; at most `depth` blocks wait in memory.
+    Small files of the read set stand together, in its order, after all others. Blocks are compressed on `pool`; at most
+    `depth` of them wait in memory.
     """
 
     def __init__(
@@ -97,15 +126,18 @@ class Packer:
         depth: int,
         position: int = 0,
         first_fragment: int = 0,
-        raw: Raw = NOTHING,
+        read: ReadSet = NOTHING,
     ) -> None:
         """`position` of the stream and the number of the first fragment block are those that `Stored` counts from."""
         self._stream, self._pool, self._depth = stream, pool, depth
         self._compress, self._block = compressor(compression), BLOCKS[compression]
-        self._raw = raw
+        self._read = read
         self._position, self._first_fragment = position, first_fragment
         self._waiting: deque[tuple[Future[tuple[bytes, bool]] | None, Stored]] = deque()
-        self._ends: dict[bool, _Ends] = {}  # of what is compressed, and of what is not
+        self._ends: _Ends | None = None
+        self._share = 1.0  # of fragment blocks
+        self._held: list[_Held] = []
+        self._room_held = _MOST_HELD
         self.fragments: list[Stored] = []
 
     def add(self, size: int, pieces: Iterable[bytes], path: str = "") -> Stored:
@@ -121,48 +153,58 @@ class Packer:
         if not size:
             yield Stored(), _nowhere
         elif size < self._block:
-            ends = self._room(size, self._raw.small(path))
-            yield Stored(fragment=self._first_fragment + ends.number, offset=len(ends.data)), ends.data.extend
+            rank = self._read.rank(path)
+            if rank is not None and size <= self._room_held:
+                self._room_held -= size
+                self._held.append(held := _Held(rank, Stored(), bytearray()))
+                yield held.stored, held.content.extend
+            else:
+                ends = self._room(stored := Stored(), size)
+                yield stored, ends.extend
         else:
             stored = Stored()
-            blocks = _FileBlocks(path, self._block, self._raw, functools.partial(self._block_of, stored))
+            blocks = _FileBlocks(path, self._block, self._read, functools.partial(self._block_of, stored))
             yield stored, blocks.write
             blocks.finish()
 
     def finish(self) -> None:
         """Write all that waits."""
-        for raw in tuple(self._ends):
-            self._end_fragment(raw)
+        self._end_fragment()
+        self._share = self._read.small
+        for held in sorted(self._held, key=attrgetter("rank")):
+            self._room(held.stored, len(held.content)).extend(held.content)
+        self._held.clear()
+        self._end_fragment()
         while self._waiting:
             self._write()
 
-    def _room(self, size: int, raw: bool) -> _Ends:
-        """The fragment block for a file of this size."""
-        if raw in self._ends and len(self._ends[raw].data) + size > self._block:
-            self._end_fragment(raw)
-        if raw not in self._ends:
-            self._ends[raw] = _Ends(len(self.fragments), bytearray())
+    def _room(self, stored: Stored, size: int) -> bytearray:
+        """Place a file of this size: in the fragment block that takes its content next."""
+        if self._ends and len(self._ends.data) + size > self._block:
+            self._end_fragment()
+        if self._ends is None:
+            self._ends = _Ends(len(self.fragments), bytearray())
             self.fragments.append(Stored())
-        return self._ends[raw]
+        stored.fragment, stored.offset = self._first_fragment + self._ends.number, len(self._ends.data)
+        return self._ends.data
 
-    def _end_fragment(self, raw: bool) -> None:
-        number, data = self._ends.pop(raw)
-        self._submit(self.fragments[number], bytes(data), raw)
+    def _end_fragment(self) -> None:
+        if self._ends:
+            self._submit(self.fragments[self._ends.number], bytes(self._ends.data), self._share)
+            self._ends = None
 
-    def _block_of(self, stored: Stored, block: memoryview, raw: bool) -> None:
+    def _block_of(self, stored: Stored, block: memoryview, share: float) -> None:
         if block == _ZEROS[: len(block)]:
             self._put(stored, None)
         else:
-            self._submit(stored, block, raw)
+            self._submit(stored, block, share)
 
-    def _submit(self, stored: Stored, block: bytes | memoryview, raw: bool) -> None:
-        self._put(stored, self._pool.submit(self._packed, block, raw))
+    def _submit(self, stored: Stored, block: bytes | memoryview, share: float) -> None:
+        self._put(stored, self._pool.submit(self._packed, block, share))
 
-    def _packed(self, block: bytes | memoryview, raw: bool) -> tuple[bytes, bool]:
-        if raw:
-            return bytes(block), True
-        packed = self._compress(block)
-        return (bytes(block), True) if len(packed) >= len(block) else (packed, False)
+    def _packed(self, block: bytes | memoryview, share: float) -> tuple[bytes, bool]:
+        packed = self._compress(block) if share else block
+        return (bytes(block), True) if len(packed) >= share * len(block) else (bytes(packed), False)
 
     def _put(self, stored: Stored, block: Future[tuple[bytes, bool]] | None) -> None:
         self._waiting.append((block, stored))
@@ -181,13 +223,13 @@ class Packer:
 
 
 class _FileBlocks:
-    """Cuts one file's content into blocks of `size` bytes; `put` gets each, and whether it is stored raw."""
+    """Cuts one file's content into blocks of `size` bytes; `put` gets each, and its share (`ReadSet`)."""
 
-    def __init__(self, path: str, size: int, raw: Raw, put: Callable[[memoryview, bool], object]) -> None:
-        self._path, self._size, self._raw, self._put = path, size, raw, put
+    def __init__(self, path: str, size: int, read: ReadSet, put: Callable[[memoryview, float], object]) -> None:
+        self._path, self._size, self._read, self._put = path, size, read, put
         self._rest = b""
         self._position = 0
-        self._is_raw: Callable[[int, memoryview], bool] | None = None
+        self._share: Callable[[int, memoryview], float] | None = None
 
     def write(self, piece: bytes) -> None:
         """Take the next piece of the content, which is not changed afterwards."""
@@ -203,9 +245,9 @@ class _FileBlocks:
             self._block(memoryview(self._rest))
 
     def _block(self, block: memoryview) -> None:
-        if self._is_raw is None:
-            self._is_raw = self._raw.large(self._path, block)
-        self._put(block, self._is_raw(self._position, block))
+        if self._share is None:
+            self._share = self._read.share(self._path, block)
+        self._put(block, self._share(self._position, block))
         self._position += len(block)
 
 

@@ -17,7 +17,7 @@ import msgspec
 from isal import isal_zlib
 
 from sifsquash.errors import DamagedBlocksError, ImageError
-from sifsquash.packer import BLOCKS, NOTHING, Packed, Packer, Raw, compressor
+from sifsquash.packer import BLOCKS, NOTHING, Packed, Packer, ReadSet, compressor
 from sifsquash.squashfs import MAGIC, METADATA, NO_FRAGMENT, STORED, STORED_DATA, SUPERBLOCK
 from sifsquash.values import XATTR, Compression, Inode, Stored
 
@@ -48,17 +48,17 @@ def write(
     compression: Compression,
     created: int,
     advance: Callable[[int], None],
-    raw: Raw = NOTHING,
+    read: ReadSet = NOTHING,
 ) -> None:
     """Write the files of packed layers at the stream's position.
 
     `image`: paths without a slash at the start, "" is the root. `created`: Unix seconds; `advance` counts the bytes of
-    blocks; `raw` is for files that are in no layer. Raises DamagedBlocksError for a packed layer that was altered,
+    blocks; `read` is for files that are in no layer. Raises DamagedBlocksError for a packed layer that was altered,
     ImageError for more owners than the format can hold.
     """
     begin = stream.tell()
     stream.write(bytes(SUPERBLOCK.size))
-    placed, fragments = _copy(stream, begin, image, layers, compression, advance, raw)
+    placed, fragments = _copy(stream, begin, image, layers, compression, advance, read)
     finish(stream, begin, image, placed, fragments, compression, created)
 
 
@@ -136,7 +136,7 @@ def _copy(
     layers: Sequence[Packed],
     compression: Compression,
     advance: Callable[[int], None],
-    raw: Raw,
+    read: ReadSet,
 ) -> tuple[dict[int, Stored], list[tuple[int, int]]]:
     """Copy all blocks, layer by layer. Return where files are now, by identity, and the fragment blocks."""
     distinct = {id(image[path]): image[path] for path in sorted(image)}  # two files may be alike
@@ -161,7 +161,7 @@ def _copy(
             fragment = None if stored.fragment is None else numbers[stored.fragment]
             placed[id(inode)] = msgspec.structs.replace(stored, start=start, fragment=fragment)
     with ThreadPoolExecutor(1) as pool:
-        packer = Packer(stream, compression, pool, 1, stream.tell() - begin, len(fragments), raw)
+        packer = Packer(stream, compression, pool, 1, stream.tell() - begin, len(fragments), read)
         added = {id(inode): packer.add(inode.size, (inode.content,)) for inode in files if inode.stored is None}
         packer.finish()
     return placed | added, fragments + [(end.start, end.sizes[0]) for end in packer.fragments]
