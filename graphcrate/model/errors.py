@@ -10,19 +10,24 @@ import msgspec
 
 from graphcrate.model.command import Command, Setting, command, setting
 
+_CAUSE, _NEXT = "cause: ", "next:  "  #: at the begin of a line of a message; none of another part has them
+
 
 class GraphcrateError(Exception):
     """Base of all expected errors. `cause` and `next_step` are full sentences or empty.
 
-    `usual`: the next step of a class's errors that are raised without a better one.
+    `usual`: the next step of a class's errors that are raised without a better one. `of_machine`: the machine or its
+    network has to change, not what was asked for; its next steps are for who sits there.
     """
 
     exit_code: ClassVar[int] = 1
     usual: ClassVar[str] = ""
+    of_machine: ClassVar[bool] = False
 
-    def __init_subclass__(cls, *, exit_code: int = 0, usual: str = "") -> None:
+    def __init_subclass__(cls, *, exit_code: int = 0, usual: str = "", of_machine: bool | None = None) -> None:
         cls.exit_code = exit_code or cls.exit_code
         cls.usual = usual or cls.usual
+        cls.of_machine = cls.of_machine if of_machine is None else of_machine
 
     def __init__(self, what: str, *, cause: str = "", next_step: str | Command | Setting = "") -> None:
         super().__init__(what)
@@ -31,7 +36,7 @@ class GraphcrateError(Exception):
         self.next_step = str(next_step or self.usual)
 
     def __str__(self) -> str:
-        parts = {"": self.what, "cause: ": self.cause, "next:  ": self.next_step}
+        parts = {"": self.what, _CAUSE: self.cause, _NEXT: self.next_step}
         return "\n".join(f"{label}{_continued(text)}" for label, text in parts.items() if text or not label)
 
     @property
@@ -67,21 +72,24 @@ class ResolutionError(GraphcrateError, exit_code=4):
     """No candidate can be locked, nothing of a stack runs on the machine, or requirements contradict each other."""
 
 
-class NetworkError(GraphcrateError, exit_code=5):
+class NetworkError(GraphcrateError, exit_code=5, of_machine=True):
     """A file or page is not available from any source: no network, HTTP error, time-out."""
 
 
 class IntegrityError(
-    GraphcrateError, exit_code=6, usual="fetch or copy it again; if it stays so, tell whoever published it"
+    GraphcrateError,
+    exit_code=6,
+    usual="fetch or copy it again; if it stays so, tell whoever published it",
+    of_machine=True,
 ):
     """Bytes are not what the lock, RECORD, CRC or digest says, or an archive is malformed or hostile."""
 
 
-class HostError(GraphcrateError, exit_code=7):
+class HostError(GraphcrateError, exit_code=7, of_machine=True):
     """The machine lacks something: a program, user namespaces, permission."""
 
 
-class DiskFullError(GraphcrateError, exit_code=8):
+class DiskFullError(GraphcrateError, exit_code=8, of_machine=True):
     """No room left on the disk (ENOSPC, EDQUOT) or too little before starting."""
 
 
@@ -90,12 +98,15 @@ class BuildError(GraphcrateError, exit_code=9):
 
 
 class SmokeError(
-    GraphcrateError, exit_code=10, usual=f"read its log, which is named above; {command('doctor')} looks at the node"
+    GraphcrateError,
+    exit_code=10,
+    usual=f"read its log, which is named above; {command('doctor')} looks at the node",
+    of_machine=True,
 ):
     """The image was built but its smoke test failed."""
 
 
-class CacheError(GraphcrateError, exit_code=11):
+class CacheError(GraphcrateError, exit_code=11, of_machine=True):
     """The cache folder cannot be created, read or written, or is not to be cleared while another run uses it."""
 
 
@@ -138,7 +149,7 @@ class NewsError(GraphcrateError, exit_code=20):
     """`update --check` found something new; nothing was written."""
 
 
-class DefectError(GraphcrateError, exit_code=19):
+class DefectError(GraphcrateError, exit_code=19, of_machine=True):
     """A defect of graphcrate itself; what to send of it is in a file that the message names."""
 
 
@@ -155,3 +166,10 @@ def class_of(exit_code: int) -> type[GraphcrateError]:
         for each in classes:
             by_code.setdefault(each.exit_code, each)
     return by_code.get(exit_code, BuildError)
+
+
+def read(text: str, exit_code: int) -> GraphcrateError:
+    """Return the error of a message, as `str` writes it, of a program that ended with this code."""
+    text, _, next_step = text.partition(f"\n{_NEXT}")
+    what, _, cause = text.partition(f"\n{_CAUSE}")
+    return class_of(exit_code)(what, cause=cause, next_step=next_step)

@@ -13,6 +13,7 @@ from graphcrate.model.command import Command
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.recipe import Additions
 from graphcrate.serve.questions import Question
+from graphcrate.serve.states import for_user
 
 
 class SiteVerdict(NamedTuple):
@@ -45,5 +46,5 @@ def judge(question: Question, ctx: Context) -> SiteVerdict:
         judged = msgspec.structs.replace(typed, machine=question.machine, additions=Additions())
         choice = explain.select_variant(judged, ctx)
     except GraphcrateError as refusal:
-        return SiteVerdict(explanation, None, refusal, question.cuda)
+        return SiteVerdict(explanation, None, for_user(refusal), question.cuda)
     return SiteVerdict(explanation, typed, None, choice.variant.cuda)

@@ -90,7 +90,8 @@ async def _events(site: Site, name: str, user: str, at: int) -> AsyncIterator[st
         while (asked := site.queue.get(name)) and asked.is_of(user):
             data, at = site.queue.log(asked, at)
             if data:
-                yield f"id: {at}\nevent: log\ndata: {json.dumps(site.shown(data.decode('utf-8', 'replace')))}\n\n"
+                lines = site.shown(data.decode("utf-8", "replace"), asked)
+                yield f"id: {at}\nevent: log\ndata: {json.dumps(lines)}\n\n"
             if asked.is_over:
                 yield f"event: over\ndata: {json.dumps(asked.state)}\n\n"
                 return

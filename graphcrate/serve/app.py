@@ -18,7 +18,7 @@ from graphcrate.serve.images import ImageAnswer
 from graphcrate.serve.openapi import Address, ErrorAnswer, described
 from graphcrate.serve.questions import DroppedFile, Question
 from graphcrate.serve.site import Site, site_of
-from graphcrate.serve.states import JobAnswer
+from graphcrate.serve.states import JobAnswer, for_user
 from graphcrate.serve.users import LimitError
 
 _STATUS = {UsageError: 400, ResolutionError: 409, LimitError: 429}
@@ -27,6 +27,11 @@ _STATUS = {UsageError: 400, ResolutionError: 409, LimitError: 429}
 async def openapi(_: Request) -> Response:
     """This description."""
     return api.as_json(described(ROUTES))
+
+
+async def show_api(request: Request) -> Response:
+    """The same as a page."""
+    return pages.show_api(request, described(ROUTES))
 
 
 ROUTES: Sequence[Address] = (
@@ -40,6 +45,8 @@ ROUTES: Sequence[Address] = (
     Address("POST", "/images/{name}/{tag}/{form}", pages.make_file),
     Address("GET", "/images/{name}/{tag}/{file}", pages.download),
     Address("GET", "/static/{name}", pages.static),
+    Address("GET", "/api", show_api),
+    Address("GET", "/openapi.json", openapi),
     Address("GET", "/v1/explain", api.explain, answers=Explanation),
     Address("POST", "/v1/files", api.read_file, asks=DroppedFile, answers=JobAnswer),
     Address("POST", "/v1/plans", api.plan, asks=Question, answers=JobAnswer),
@@ -61,7 +68,7 @@ ROUTES: Sequence[Address] = (
 async def _refused(request: Request, error: Exception) -> Response:
     """An expected error: as JSON for the API, as text for a page."""
     assert isinstance(error, GraphcrateError)
-    status = _STATUS.get(type(error), 500)
+    status, error = _STATUS.get(type(error), 500), for_user(error)
     if not request.url.path.startswith("/v1/"):
         return PlainTextResponse(f"{site_of(request).shown(error)}\n", status)
     what, cause, step = map(site_of(request).shown, (error.what, error.cause, error.next_step))

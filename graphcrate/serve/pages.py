@@ -1,6 +1,7 @@
 """The pages of the site, as HTML: each works by whole pages, without a script."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -129,6 +130,12 @@ async def make_file(request: Request) -> Response:
     await fields_of(request)
     job = site_of(request).file_job(image_of(request), request.path_params["form"], user_of(request))
     return _to_job(job, _language(request))
+
+
+def show_api(request: Request, described: Mapping[str, Any]) -> Response:
+    """The page of the API, of its description as OpenAPI has it."""
+    site, address = site_of(request), str(request.base_url).rstrip("/")
+    return site.page("api.html", _language(request), user_of(request), described=described, address=address)
 
 
 async def download(request: Request) -> Response:

@@ -23,6 +23,11 @@ FileForm = Literal["sif", "sqsh", "docker"]
 FORMS: Mapping[FileForm, RuntimeName] = {
     form: name for name, row in RUNTIMES.items() for form in get_args(FileForm) if row.own.file and row.own.to == form
 }
+#: options of `image` → fields of a question
+OPTIONS: Mapping[str, str] = {
+    "with": "packages",
+    **{name: name for name in ("cuda", "gpu", "driver", "apt", "slim", "flavour")},
+}
 _END = r"(?!\n)$"  #: of a text: `$` alone would let a newline follow
 _ONE_LINE = rf"^[^\x00-\x1f\x7f-\x9f]*{_END}"
 _LINES = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
@@ -139,6 +144,8 @@ def of_file(data: bytes) -> Question:
     except UNREADABLE as error:
         raise _refused(str(error), DroppedFile) from error
     question = Question(file=dropped.name, text=dropped.text)
+    if not question.file_name:
+        raise UsageError(f"{dropped.name} is empty", next_step="send its lines as `text`")
     if question.requirements:
         raise UsageError(
             f"{dropped.name} needs no reading: a plan takes it as it is", next_step="send it to /v1/plans, as `text`"

@@ -22,7 +22,7 @@ from graphcrate.host.disk import private
 from graphcrate.host.disk.atomic import claim
 from graphcrate.host.disk.os_errors import explaining
 from graphcrate.host.net import Client, HttpError
-from graphcrate.model import codec
+from graphcrate.model import codec, errors
 from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import (
     UNREADABLE,
@@ -41,9 +41,6 @@ TOKEN, TOKEN_FILE = "GRAPHCRATE_SITE_TOKEN", "GRAPHCRATE_SITE_TOKEN_FILE"
 _LOOK_SECONDS = 1.0
 _LARGEST_ANSWER = 64 << 20  #: bytes; a report of a large image has one MB
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-#: options of `image` → fields of a question
-_SENT = {"cuda": "cuda", "gpu": "gpu", "driver": "driver", "with": "packages", "apt": "apt", "slim": "slim"}
-_SENT |= {"flavour": "flavour"}
 #: runtimes by the end of the file that they open: the site makes it with the build
 _OPENERS = {f".{form}": questions.FORMS[form] for form in ("sif", "sqsh")}
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -114,7 +111,7 @@ def question_of(request: BuildRequest, fetch: Path | None) -> Question:
                 "a machine of this machine's list",
                 f"{setting(gpu='v100').both()} and {setting(driver='450.80.02').both()}, of that machine",
             )
-        elif field := _SENT.get(each.name):
+        elif field := questions.OPTIONS.get(each.name):
             fields[field] = each.value or ""
         else:
             raise _unsendable(f"--{each.name}", "of the machine that builds", "leave it out")
@@ -296,6 +293,8 @@ def _fresh(logs: Iterator[str]) -> Iterator[str]:
 def _failure(job: _Job, address: str) -> GraphcrateError:
     """Return the error with which a job ended, in its own words."""
     text = visible(job.lines or job.note or job.state).strip().removeprefix("graphcrate: ")
-    text, _, step = text.partition("\nnext:  ")
-    what, _, cause = text.partition("\ncause: ")
-    return class_of(job.exit_code)(what, cause=cause, next_step=step or f"look at {address}/jobs/{job.id}")
+    error = errors.read(text, job.exit_code)
+    if error.of_machine:
+        error.next_step = f"tell whoever runs {address}: {address}/jobs/{job.id}"
+    error.next_step = error.next_step or f"look at {address}/jobs/{job.id}"
+    return error

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import re
 import secrets
 from collections import Counter
 from pathlib import Path
@@ -32,6 +33,7 @@ from graphcrate.serve.questions import FORMS, Question
 from graphcrate.serve.queue import JobQueue, Kind, SiteJob
 from graphcrate.serve.reading import Reading, reading
 from graphcrate.serve.states import JobAnswer, JobOutput, JobProgress
+from graphcrate.serve.steps import advice
 from graphcrate.serve.users import Users
 from graphcrate.serve.work import SiteWork
 
@@ -70,6 +72,7 @@ class Site:
         home = "/" if language == "en" else f"/{language}"
         known: dict[str, object] = {"t": spoken, "language": language, "languages": words["language"], "home": home}
         known |= {"static": self.version, "shown": self.shown, "form_token": self.form_token(user)}
+        known["advice"] = lambda error, question: advice(self.shown(error.next_step), question)
         text = render_page(template, known | values, PACKAGE)
         return Response(text, media_type="text/html")
 
@@ -157,15 +160,22 @@ class Site:
     def output(self, job: SiteJob, *, brief: bool = False) -> JobOutput:
         """Return what a job says; `brief`: of one that is over, without its log."""
         data = b"" if brief and job.is_over else self.queue.log(job)[0]
-        whole = self.shown(data.decode("utf-8", "replace"))
+        whole = self.shown(data.decode("utf-8", "replace"), job)
         log, lines = states.result_lines(job, whole)
-        shown = self.shown("\n".join(job.shown))
-        return JobOutput(lines, shown, log, states.progress(job, whole, self.queue.ahead(job)), self.made(job))
+        error = states.failure(job, lines)
+        return JobOutput(
+            result=states.error_lines(error) if error else lines,
+            command=self.shown("\n".join(job.shown)),
+            log=log,
+            progress=states.progress(job, whole, self.queue.ahead(job)),
+            image=self.made(job),
+            error=error,
+        )
 
     def progress(self, job: SiteJob) -> JobProgress:
         """Return how far a job is, by the end of its log alone: those who follow it ask some times a second."""
         text = self.queue.log(job, most=_LAST_LINES)[0].decode("utf-8", "replace")
-        return states.progress(job, self.shown(text), self.queue.ahead(job))
+        return states.progress(job, self.shown(text, job), self.queue.ahead(job))
 
     def answer(self, job: SiteJob, *, brief: bool = False) -> JobAnswer:
         """Tell a job to a program; `brief`: without its log and its result."""
@@ -175,11 +185,17 @@ class Site:
         given = {name: getattr(job, name) for name in names}
         if read := self.reading(job):
             result = encode(read)
-        printed = self.shown(result.decode("utf-8", "replace")).strip()
+        printed = self.shown(result.decode("utf-8", "replace"), job).strip()
         return JobAnswer(
-            **given, note=self.shown(job.note), progress=output.progress, command=output.command, image=output.image,
-            lines=output.result, log="" if brief else output.log, result=msgspec.Raw(printed.encode() or b"null"),
-        )  # fmt: skip
+            **given,
+            note=self.shown(job.note, job),
+            progress=output.progress,
+            command=output.command,
+            image=output.image,
+            lines=output.result,
+            log="" if brief else output.log,
+            result=msgspec.Raw(printed.encode() or b"null"),
+        )
 
     def reading(self, job: SiteJob) -> Reading | None:
         """Return what was read out of a file; None of another job, and before it has succeeded."""
@@ -187,10 +203,18 @@ class Site:
             return None
         return reading(self.queue.folder(job), self.queue.result(job))
 
-    def shown(self, text: object) -> str:
-        """Return a text with commands as users type them elsewhere, and without control characters."""
-        written = str(text).replace(str(self.ctx.root / "build.py"), CHECKOUT_PROGRAM)
-        written = written.replace(f" --output {self.dist}", "").replace(f"{self.dist}/", "dist/")
+    def shown(self, text: object, job: SiteJob | None = None) -> str:
+        """Return a text with commands as users type them elsewhere, and without control characters.
+
+        `job`: whose it is: the file that its user dropped has its own name.
+        """
+        written = str(text)
+        if job:
+            written = written.replace(f"{self.queue.folder(job)}/", "").replace(str(self.queue.folder(job)), ".")
+        written = written.replace(str(self.ctx.root / "build.py"), CHECKOUT_PROGRAM)
+        written = re.sub(
+            rf"{re.escape(str(self.dist))}(?![\w.-])", "dist", written.replace(f" --output {self.dist}", "")
+        )
         return visible(written.replace(" --walled", ""))
 
 

@@ -5,14 +5,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE
+from graphcrate.model import codec, errors
+from graphcrate.model.errors import UNREADABLE, GraphcrateError
 from graphcrate.serve.questions import Question
 from graphcrate.serve.queue import Kind, SiteJob, State
 
 #: a line that says how far something is: "fetching 4 files: 212 of 221 MB, 7 MB/s, 1 s left"
 _FAR = re.compile(r".{1,300}?: (?P<done>\d{1,9}) of (?P<total>\d{1,9}) (?P<unit>[a-zA-Z]{1,20})(, .{0,80})?")
 _STEP = re.compile(r"^step \d+ of \d+: .{1,200}$")
+_ERROR = "graphcrate: "  #: before the error with which a command ends
 _ADDRESS = re.compile(r"([a-z0-9][a-z0-9._-]*)/([A-Za-z0-9_][A-Za-z0-9_.-]*)")
 
 
@@ -49,13 +50,17 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobOutput(NamedTuple):
-    """Output of a job: its result as lines, the commands that make the same at a shell, its log, its image."""
+    """Output of a job: its result as lines, the commands that make the same at a shell, its log, its image.
+
+    `error`: of a job that failed, read out of its result.
+    """
 
     result: str
     command: str
     log: str
     progress: JobProgress
     image: str
+    error: GraphcrateError | None
 
 
 class _Sent(msgspec.Struct, frozen=True):
@@ -83,11 +88,28 @@ def progress(job: SiteJob, log: str, ahead: int) -> JobProgress:
 
 def result_lines(job: SiteJob, log: str) -> tuple[str, str]:
     """Part a job's log into what it did and what came of it: a plan, an error."""
-    mark = "graphcrate: " if job.state == "failed" else "plan for " if (job.kind, job.state) == ("plan", "done") else ""
+    mark = _ERROR if job.state == "failed" else "plan for " if (job.kind, job.state) == ("plan", "done") else ""
     at = max(log.find(mark), log.rfind(f"\n{mark}") + 1) if mark else -1
     if at < 0 or not log[at:].startswith(mark):
         return log, ""
     return log[:at], log[at:].strip()
+
+
+def failure(job: SiteJob, result: str) -> GraphcrateError | None:
+    """Return the error with which a job ended; None for one that did not, or that its note words."""
+    return for_user(errors.read(result.removeprefix(_ERROR), job.exit_code)) if result.startswith(_ERROR) else None
+
+
+def error_lines(error: GraphcrateError) -> str:
+    """Return an error as a command prints it."""
+    return f"{_ERROR}{error}"
+
+
+def for_user(error: GraphcrateError) -> GraphcrateError:
+    """Return an error as users of the site read it: what is typed on its machine is not for them."""
+    if error.of_machine:
+        error.next_step = "ask whoever runs this site"
+    return error
 
 
 def made_image(job: SiteJob, printed: bytes) -> str:

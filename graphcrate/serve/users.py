@@ -67,7 +67,7 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULTS = Allowed()  #: of a site without a list
 
 
-class LimitError(HostError):
+class LimitError(HostError, of_machine=False):
     """A user's queue is full."""
 
 

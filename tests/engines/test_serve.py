@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -19,12 +20,13 @@ from selenium.webdriver.support.select import Select
 
 from tests.conftest import program
 from tests.engines.test_pages import faults_of_axe, metrics
-from tests.engines.workplace import call, is_running, second_place, small_stack, until
+from tests.engines.workplace import call, holder, is_running, second_place, small_stack, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("user namespaces")]
 
 KILLS = int(os.environ.get("KILLS", "4"))  #: of the server or its build, at random moments
 CUDA = dict(zip(small_stack()[1::2], small_stack()[2::2], strict=True))["--cuda"]
+USERS = ("ada", "eve")
 SMALL = {"stack": "torch", "cuda": CUDA}
 DOCKERFILE = "FROM pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime\nRUN pip install rdkit\nENV A=b\n"
 
@@ -32,8 +34,9 @@ DOCKERFILE = "FROM pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime\nRUN pip instal
 class SiteProcess:
     """A site over a folder of its own; it is started again by `start`."""
 
-    def __init__(self, place, *options):
+    def __init__(self, place, *options, token=""):
         self.place, self.options, self.address, self.process = place, options, "", None
+        self.headers = {"authorization": f"Bearer {token}"} if token else {}
 
     def start(self):
         self.process = self.place.start("serve", "--listen", "127.0.0.1:0", "--output", "dist", *self.options)
@@ -47,7 +50,7 @@ class SiteProcess:
 
     def ask(self, method, path, value=None, **headers):
         data = None if value is None else json.dumps(value).encode()
-        headers = {"content-type": "application/json", **headers}
+        headers = {"content-type": "application/json", **self.headers, **headers}
         with urllib.request.urlopen(
             urllib.request.Request(self.address + path, data, headers, method=method), timeout=30
         ) as answer:
@@ -63,12 +66,7 @@ class SiteProcess:
 
     def child(self, job):
         """The process of a job, or None."""
-        lock = self.place.folder / "dist" / ".serve" / job / "lock"
-        for entry in Path("/proc").glob("[0-9]*/fd/*"):
-            with contextlib.suppress(OSError):
-                if lock.exists() and entry.samefile(lock) and os.getsid(number := int(entry.parts[2])) == number:
-                    return number
-        return None
+        return holder(self.place.folder / "dist" / ".serve" / job / "lock")
 
 
 @pytest.fixture
@@ -81,12 +79,21 @@ def place(workplace, built_image, scratch):
 
 @pytest.fixture
 def site(place):
-    made = SiteProcess(place).start()
-    yield made
-    for job in made.json("GET", "/v1/builds"):
-        made.ask("DELETE", f"/v1/jobs/{job['id']}")
-    until(lambda: not any(made.child(job["id"]) for job in made.json("GET", "/v1/builds")))
-    made.kill()
+    with running(SiteProcess(place)) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def running(made):
+    """Start a site, and end it with the builds of its user."""
+    made.start()
+    try:
+        yield made
+    finally:
+        for job in made.json("GET", "/v1/builds"):
+            made.ask("DELETE", f"/v1/jobs/{job['id']}")
+        until(lambda: not any(made.child(job["id"]) for job in made.json("GET", "/v1/builds")))
+        made.kill()
 
 
 def find(page, selector):
@@ -120,15 +127,36 @@ def sizes(page):
 
 @pytest.mark.network
 @pytest.mark.engine("chromium", "chromedriver", "apptainer build")
-def test_user_is_refused_then_sees_a_plan_builds_downloads_and_runs_the_image(site, browser, apptainer, scratch):
+def test_second_user_is_refused_then_sees_a_plan_builds_downloads_and_runs_the_image(
+    place, browser, apptainer, scratch
+):
+    ada, eve = (place.run("serve", "--users", "users.toml", "--new-token", name).ok().out.strip() for name in USERS)
+    with running(SiteProcess(place, "--users", "users.toml", token=eve)) as site:
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            site.ask("GET", "/", authorization="")
+        file, job = build_in_browser(site, browser, eve)
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            site.ask("GET", job, authorization=f"Bearer {ada}")
+        sif, login = scratch / "small.sif", ("--silent", "--user", f"ada:{ada}", "--output", scratch / "small.sif")
+        call("curl", *login, "--range", "0-999", file)
+        assert sif.stat().st_size == 1000
+        call("curl", *login, "--continue-at", "-", file)
+    said = call("apptainer", "--silent", "exec", sif, "python", "-c", "import torch; print(torch.ones(2).sum())",
+                environment=apptainer)  # fmt: skip
+    assert said == "tensor(2.)\n"
+
+
+def build_in_browser(site, browser, token):
+    """Ask, build and look at the image, as one who logs in by name and token; the address of its SIF, and the job."""
+    browser.get(site.address.replace("http://", f"http://eve:{token}@"))  # as typed into the browser's dialog
     browser.get(site.address)
     assert 0 < sizes(browser) <= 100_000
     fill(browser, gpu="v100", driver="450.80.02", packages="rdkit", cuda="12.1")
     find(browser, "[name=packages]")[0].send_keys(Keys.ENTER)
     until(lambda: "needs driver 525.60.13" in text(browser, "#answer"))
     assert browser.switch_to.active_element.get_attribute("id") == "answer"
-    fill(browser, cuda="11.8")
-    find(browser, "[name=packages]")[0].send_keys(Keys.ENTER)
+    find(browser, "#answer form button")[0].send_keys(Keys.ENTER)  # "CUDA: 11.8", which runs there
+    until(lambda: find(browser, "[name=cuda]")[0].get_attribute("value") == "11.8")
     until(lambda: "plan for pyg:" in text(browser, "#job"), 300)
     assert "rdkit" in text(browser, "#job pre")
 
@@ -137,20 +165,14 @@ def test_user_is_refused_then_sees_a_plan_builds_downloads_and_runs_the_image(si
     until(lambda: f"torch, {'CPU' if CUDA == 'cpu' else CUDA}" in text(browser, "#answer h2"))
     find(browser, "#answer [name=do][value=build]")[0].send_keys(Keys.ENTER)
     until(lambda: "/jobs/b" in browser.current_url)
+    job = urllib.parse.urlsplit(browser.current_url).path
     until(lambda: "step" in text(browser, "[data-line]") or find(browser, "#job a[href^='/images/']"))
     until(lambda: find(browser, "#job a[href^='/images/']"), 900)
     find(browser, "#job a[href^='/images/']")[0].click()
     until(lambda: find(browser, "main li a"))
     file = find(browser, "main li a")[0].get_attribute("href")
     assert browser.get_log("browser") == []
-
-    sif = scratch / "small.sif"
-    call("curl", "--silent", "--range", "0-999", "--output", sif, file)
-    assert sif.stat().st_size == 1000
-    call("curl", "--silent", "--continue-at", "-", "--output", sif, file)
-    said = call("apptainer", "--silent", "exec", sif, "python", "-c", "import torch; print(torch.ones(2).sum())",
-                environment=apptainer)  # fmt: skip
-    assert said == "tensor(2.)\n"
+    return file, job
 
 
 def give(place, built):
@@ -168,7 +190,7 @@ def test_pages_of_the_site_have_no_faults_of_axe(site, browser, place, built_ima
     site.ended(read)
     waits = site.json("POST", "/v1/builds", SMALL)["id"]
     site.ask("DELETE", f"/v1/jobs/{waits}")
-    paths = ["/", "/zh", "/?gpu=v100&driver=450.80.02", "/?gpu=v100&driver=450.80.02&cuda=12.1", "/images"]
+    paths = ["/", "/zh", "/?gpu=v100&driver=450.80.02", "/?gpu=v100&driver=450.80.02&cuda=12.1", "/images", "/api"]
     paths += [f"/jobs/{read}", f"/jobs/{waits}", f"/images/{image}"]
     for width in (390, 1600):
         metrics(browser, width, mobile=width == 390)

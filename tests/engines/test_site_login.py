@@ -2,9 +2,11 @@
 
 import base64
 import contextlib
+import html
 import json
 import os
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -16,24 +18,28 @@ from getpass import getuser
 
 import pytest
 
+from graphcrate.model.lock import encode
 from tests.conftest import ROOT, program
 from tests.engines.daemons import free_ports
-from tests.engines.workplace import call, until
+from tests.engines.workplace import call, holder, until
+from tests.unit import small_layouts
 from tests.unit.authority import make_authority
+from tests.unit.tars import file
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("nginx")]
 
 PAGE = ROOT / "docs" / "serve.md"
 PASSWORDS = {"ada": "one", "eve": "two"}
+LARGE = bytes(4 << 20)  #: seconds at a megabyte each, and more than buffers hold
 DOCKERFILE = json.dumps({"name": "Dockerfile", "text": "FROM x\nRUN pip install rdkit\n"}).encode()
 
 
-def server_block(folder, port):
-    """The page's block, with a file of passwords in place of PAM and with this machine's paths."""
+def server_block(folder, port, more=""):
+    """The page's block, with a file of passwords in place of PAM and with this machine's paths; `more`: lines in it."""
     (block,) = re.findall(r"^```\n(server \{.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     for there, here in (
         ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
-        ("server_name site.example", "server_name localhost"),
+        ("server_name site.example", f"{more}server_name localhost"),
         ("/etc/ssl/certs/site.pem", folder / "server.pem"),
         ("/etc/ssl/private/site.key", folder / "server.key"),
         ('auth_pam "site"', 'auth_basic "site"'),
@@ -48,7 +54,7 @@ def server_block(folder, port):
 class Login:
     """A site behind nginx."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, more=""):
         self.folder = folder
         (port,) = free_ports(1)
         self.address = f"https://localhost:{port}"
@@ -59,7 +65,7 @@ class Login:
         )
         (folder / "nginx.conf").write_text(
             f"daemon off; pid {folder}/pid; error_log stderr; {f'user {getuser()};' if os.geteuid() == 0 else ''}"
-            f"events {{}}\nhttp {{ access_log off; {temporary}\n{server_block(folder, port)}}}\n"
+            f"events {{}}\nhttp {{ access_log off; {temporary}\n{server_block(folder, port, more)}}}\n"
         )
         site = (
             sys.executable,
@@ -123,6 +129,9 @@ def test_login_of_the_web_server_is_the_user_and_no_header_of_a_stranger_is(site
     assert site.status("/v1/builds", **site.bearer()) == 200
     assert site.status("/", **site.bearer()) == 401, "elsewhere the login alone does"
     page = site.ask("/", "eve", X_Remote_User="ada")
+    links = set(re.findall(r'(?:href|src)="(/[^"]*)"', page + site.ask("/api", "eve")))
+    assert {"/api", "/openapi.json", "/images"} <= links
+    assert [link for link in sorted(links) if site.status(html.unescape(link), "eve") != 200] == []
     sent = {"form_token": re.search(r'name="form_token" value="(\w+)"', page)[1], "gpu": "v100"}
     sent |= {"cuda": "12.1", "driver": "450.80.02"}
     data = urllib.parse.urlencode(sent).encode()
@@ -144,6 +153,34 @@ def test_job_of_a_token_is_followed_through_the_web_server_by_its_user_alone(sit
     assert f'href="{site.address}' not in site.ask(f"/jobs/{job}", "ada"), "its links are its own paths"
     large = b"x" * (600 << 10)
     assert site.status("/v1/files", "", large, **kind) == 413
+
+
+def test_silent_job_and_slow_download_outlive_the_time_that_the_web_server_waits(scratch):
+    """It waits for a second, and not for a minute; a job that is stopped says nothing for some."""
+    image = scratch / "dist/torch/1.0"
+    report = small_layouts.report(small_layouts.layout(image, [file("a", b"a")]))
+    (image / "report.json").write_bytes(encode(report))
+    (image / "report.html").write_bytes(LARGE)
+    made = Login(scratch, "".join(f"{name} 1s; " for name in ("proxy_read_timeout", "proxy_send_timeout")))
+    try:
+        kind = {"Content-Type": "application/json", **made.bearer()}
+        job = json.loads(made.ask("/v1/plans", "", json.dumps({"stack": "torch", "cuda": "cpu"}).encode(), **kind))[
+            "id"
+        ]
+        until(lambda: holder(scratch / "dist/.serve" / job / "lock"), 60)
+        child = holder(scratch / "dist/.serve" / job / "lock")
+        os.killpg(child, signal.SIGSTOP)
+        words = ("curl", "--silent", "--no-buffer", "--insecure", "--user", "ada:one", "--limit-rate", "1M")
+        wait = [
+            subprocess.Popen([*words, made.address + path], stdout=subprocess.PIPE)
+            for path in (f"/jobs/{job}/events", "/images/torch/1.0/report.html")
+        ]
+        assert wait[1].communicate()[0] == LARGE
+        os.killpg(child, signal.SIGCONT)
+        events = wait[0].communicate()[0].decode()
+        assert re.findall(r"event: over\ndata: \"(?:done|failed)\"", events)
+    finally:
+        made.end()
 
 
 def test_connections_without_a_request_or_a_login_do_not_fill_a_site(site, scratch):

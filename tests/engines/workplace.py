@@ -73,6 +73,15 @@ def _is_true(condition):
         return False
 
 
+def holder(lock):
+    """Return the process that holds the lock of a job of a site's; None where that has ended, or is yet to begin."""
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if lock.exists() and entry.samefile(lock) and os.getsid(number := int(entry.parts[2])) == number:
+                return number
+    return None
+
+
 def is_running(pid):
     """Return whether a process runs; one that has ended and was not waited for does not."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):

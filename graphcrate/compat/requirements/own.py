@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 from graphcrate.compat.facts import allowances, build_environment, reserved
 from graphcrate.compat.facts.packages import counts
 from graphcrate.compat.requirements import own_files, requirement_files
-from graphcrate.compat.requirements.requirement_files import Within, without_build
+from graphcrate.compat.requirements.requirement_files import Within, not_a_name, without_build
 from graphcrate.compat.requirements.translated import is_stacks
 from graphcrate.model import git_address as git_addresses
 from graphcrate.model import toml
@@ -32,11 +32,13 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.git_address import GitAddress
 from graphcrate.model.recipe import Additions, Expected, Variant
 from graphcrate.model.words import printable
+from patienthttp.errors import redacted
 
 #: packages that people expect under one name
 FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
 LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 in all
 _GIT = "git+"
+_NAMES = "lightning, 'dgl==2.1'"
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _IMAGE_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
@@ -170,15 +172,14 @@ def given(
     `walled`: they are a stranger's; only names are taken, and no file outside of this folder is read.
     Raises UsageError.
     """
-    within = Within(Path.cwd().resolve()) if walled else None
-    additions = _named([word for text in packages for word in _words(text)], Path.cwd(), "--with", within)
+    within = Within(Path.cwd().resolve(), names_alone=True) if walled else None
+    where = "packages" if walled else "--with"
+    additions = _named([word for text in packages for word in _words(text)], Path.cwd(), where, within)
     words = additions
     for path in requirements:
         if within:
             within.check(path, f"{path} is not")
         additions = merge_additions(additions, _over(words, read_requirements(path, within), str(path), alone=True))
-    if walled:
-        _refuse_addresses(additions)
     return msgspec.structs.replace(
         additions,
         apt=_debian(apt, setting(apt="git graphviz")),
@@ -186,19 +187,6 @@ def given(
         build_environment=build_environment.read(build_env),
         flavour=flavour if flavour in FLAVOURS else "",
     )
-
-
-def _refuse_addresses(additions: Additions) -> None:
-    """Raise UsageError for a path, a repository or an index: it would choose the servers that this machine asks."""
-    packages = (repr(package[:200]) for package in (*additions.packages, *additions.constraints) if is_local(package))
-    indexes = (f"{channel.where}: an index or a folder of packages" for channel in additions.channels)
-    if strange := next(iter((*packages, *indexes)), ""):  # an index's address may have a password
-        raise UsageError(
-            f"{printable(strange)} is not taken: only names of packages are",
-            cause=f"It was asked for with {setting(walled=True).both()}, which takes neither files, repositories nor "
-            "indexes.",
-            next_step="give the package's name and version: 'dgl==2.1'",
-        )
 
 
 def _debian(texts: Sequence[str], usual: Setting) -> tuple[str, ...]:
@@ -354,9 +342,15 @@ def _words(text: str) -> Iterable[str]:
 def read_package(text: str, folder: Path, where: str, within: Within | None = None) -> str:
     """A package as `Additions` has it. Raises UsageError."""
     address = re.sub(rf"^[A-Za-z0-9._-]+\s*@\s*(?={re.escape(_GIT)})", "", text)
+    is_path = text.startswith((".", "/", "~", "file:")) or (text.endswith(".whl") and "@" not in text)
+    names_alone = within is not None and within.names_alone
+    if names_alone and is_path:
+        raise not_a_name(f"{where}: {text[:200]!r} is not taken")
+    if names_alone and (url := re.search(r"[A-Za-z+]+://\S*", text)):
+        raise not_a_name(f"{where}: {redacted(url[0])[:200]} is not taken")
     if address.startswith(_GIT):
         return _git_package(address, where, within)
-    if text.startswith((".", "/", "~", "file:")) or (text.endswith(".whl") and "@" not in text):
+    if is_path:
         return _local(text, folder, where, within)
     try:
         requirement = Requirement(text)
@@ -367,7 +361,7 @@ def read_package(text: str, folder: Path, where: str, within: Within | None = No
             ) from error
         raise UsageError(
             f"{where}: {text!r} is not a package: {str(error).splitlines()[0]}",
-            next_step="lightning, 'dgl==2.1', './mypkg', './file.whl' or 'git+https://HOST/PATH@COMMIT'",
+            next_step=_NAMES if names_alone else f"{_NAMES}, './mypkg', './file.whl' or 'git+https://HOST/PATH@COMMIT'",
         ) from error
     if counts(requirement, "3.11") is None:
         raise UsageError(

@@ -49,13 +49,18 @@ _OF_CONDA = re.compile(
 _OF_DEBIAN = "pkg-resources==0.0.0"
 #: the local part of a version that names with what it is built: cu118, pt20cu118, cpu
 _BUILD = re.compile(r"(?:pt\d+)?(?:cu\d+|cpu|rocm[\d.]+|xpu)")
+_IN_ITS_PLACE = "put its lines into this file instead"
 _OURS = {host_of(row.root) for row in CHANNELS.values() if not row.extensions}
 
 
 class Within(NamedTuple):
-    """The folder of a recipe that may be a stranger's: nothing outside of it is read, or looked at."""
+    """The folder of a recipe that may be a stranger's: nothing outside of it is read, or looked at.
+
+    `names_alone`: who asks is elsewhere, as of a site: packages are names, and no path, repository or index is.
+    """
 
     home: Path  #: without links
+    names_alone: bool = False
 
     def check(self, path: Path, what: str) -> None:
         """Raise UsageError for a path out of the folder, by links too; `what`: a sentence that ends with "is not".
@@ -67,12 +72,23 @@ class Within(NamedTuple):
 
     def refused(self, what: str) -> UsageError:
         """The error for what is not in the folder."""
+        if self.names_alone:
+            return not_a_name(f"{what} taken", _IN_ITS_PLACE)
         return UsageError(
             f"{printable(what)} in the recipe's folder ({printable(str(self.home))})",
             cause="A recipe of somebody else's could name any file of yours, which the image would have then.",
             next_step="put it into that folder; or, for a recipe that you have read: "
             f"{setting(trust_paths=True).both()}",
         )
+
+
+def not_a_name(what: str, next_step: str = "give the package's name and version: 'dgl==2.1'") -> UsageError:
+    """The error for a path, a repository or an index of who may give names alone; `what`: ends with "is not taken"."""
+    return UsageError(
+        f"{printable(what)}: only names of packages are",
+        cause="Another file of yours is not here, and an address would choose which servers are asked.",
+        next_step=next_step,
+    )
 
 
 def read(path: Path, package: Package, within: Within | None = None) -> Additions:
@@ -130,10 +146,10 @@ class _Reader:
         names = tuple(sorted({str(canonicalize_name(Requirement(text).name)) for text in texts}))
         return (msgspec.structs.replace(channel, names=names) for channel in self.channels)
 
-    def read(self, path: Path, *, constrains: bool = False, chain: tuple[Path, ...] = ()) -> None:
-        """Read a file, which `chain` has led to; `constrains`: it says what may be taken, not what is."""
+    def read(self, path: Path, *, constrains: bool = False, chain: tuple[Path, ...] = (), where: str = "") -> None:
+        """Read a file, to which `chain` has led, at `where`; `constrains`: it says what may be taken, not what is."""
         path, extras = files.with_extras(path)
-        text = self._text(path, chain)
+        text = self._text(path, chain, where)
         same = path.resolve()
         if same in chain:
             raise UsageError(
@@ -168,13 +184,18 @@ class _Reader:
         if not (translated.lines or translated.expected or translated.notes):
             raise UsageError(f"{path} has no packages", next_step="one on each line, such as lightning==2.1")
 
-    def _text(self, path: Path, chain: tuple[Path, ...]) -> str:
+    def _text(self, path: Path, chain: tuple[Path, ...], where: str = "") -> str:
         """Read the file to which the last of `chain` refers. Raises UsageError, for one that is elsewhere too."""
+        begin = f"{where or chain[-1]}: " if chain else ""
         if self._within:
-            begin = f"{chain[-1]}: " if chain else ""
-            with contextlib.suppress(OSError, ValueError, RuntimeError):  # which `_text` words
+            with contextlib.suppress(OSError, ValueError, RuntimeError):  # which `read_text` words
                 self._within.check(path, f"{begin}{path} is not")
-        return read_text(path)
+        try:
+            return read_text(path)
+        except UsageError as error:
+            if not where:
+                raise
+            raise UsageError(f"{begin}{error.what}", cause=error.cause, next_step=_IN_ITS_PLACE) from error
 
     def _take(self, line: str, path: Path, where: str, constrains: bool, chain: tuple[Path, ...]) -> None:
         if line.startswith("-"):
@@ -203,9 +224,9 @@ class _Reader:
                 continue
             value = given or ""
             if option in LISTS:
-                self.read(path.parent / value, constrains=constrains, chain=chain)
+                self.read(path.parent / value, constrains=constrains, chain=chain, where=where)
             elif option in CONSTRAINTS:
-                self.read(path.parent / value, constrains=True, chain=chain)
+                self.read(path.parent / value, constrains=True, chain=chain, where=where)
             elif option in ("-e", "--editable"):
                 self._add(value, path, where, constrains)
             elif option in (*INDEXES, *LINKS):
@@ -223,7 +244,7 @@ class _Reader:
         if given.hashes and not hashes:
             self.notes.append(f"{where}: its --hash is not compared: it is not a sha256")
         self.notes += [f"{where}: {option} is passed over (docs/compiling.md)" for option in given.build_options]
-        text = _by_address(given.text, where)
+        text = _by_address(given.text, where, self._within)
         local, extras = files.bracketed(text) if text.startswith((".", "/", "~")) else (text, ())
         text, expected = without_build(local, where)
         if is_for_no_image(text):
@@ -288,7 +309,7 @@ def _torchs_pin(text: str, where: str) -> Expected | None:
     return Expected(name=str(canonicalize_name(requirement.name)), where=where, specifier=str(requirement.specifier))
 
 
-def _by_address(text: str, where: str) -> str:
+def _by_address(text: str, where: str, within: Within | None) -> str:
     """A wheel of PyTorch's or PyG's own pages by name and version, which is how the stack has it; else as it is.
 
     Raises UsageError for a wheel of another address.
@@ -304,6 +325,8 @@ def _by_address(text: str, where: str) -> str:
     if host_of(match[1]) in _OURS:
         _, marked, marker = text.partition(";")
         return f"{name}=={version}" + (f" ; {marker.strip()}" if marked else "")
+    if within and within.names_alone:
+        raise not_a_name(f"{where}: {redacted(match[1])} is not taken")
     raise UsageError(
         f"{where}: {name} is given by an address, which may have another file tomorrow",
         next_step="download it and give the wheel: ./file.whl",
@@ -313,6 +336,8 @@ def _by_address(text: str, where: str) -> str:
 def _channel(option: str, value: str, path: Path, where: str, within: Within | None) -> FurtherChannel:
     """The place that an option names. Raises UsageError; the message has no password."""
     is_index = option in INDEXES
+    if within and within.names_alone:  # an address may have a password
+        raise not_a_name(f"{where}: {option} is not taken", "take the line out")
     if "${" in value:
         raise UsageError(
             f"{where}: the address has a variable of your environment in it, which is not put there",

@@ -2,13 +2,16 @@
 
 import asyncio
 import base64
+import contextlib
 import hashlib
+import stat
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import PlainTextResponse
 
+from graphcrate.host import net
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import alone
 from graphcrate.model.errors import HostError, UsageError
@@ -303,6 +306,16 @@ def test_second_site_in_a_folder_is_refused(tmp_path):
         server.serve(server.Entrance(), tmp_path, Context(root=ROOT, environment={}), print, print)
     with alone(path) as is_first_again:
         assert (is_first, is_first_again) == (True, True)
+
+
+def test_socket_that_a_header_is_trusted_on_is_of_its_owner_and_group_and_replaced_only_where_nobody_answers(tmp_path):
+    path = tmp_path / "site.sock"
+    with contextlib.closing(net.listening_file(path)):
+        assert stat.S_IMODE(path.lstat().st_mode) == 0o660
+        with pytest.raises(HostError, match="is not a socket to listen at"):
+            net.listening_file(path)
+    with contextlib.closing(net.listening_file(path)):
+        assert stat.S_IMODE(path.lstat().st_mode) == 0o660
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8080", "[::]:80", "192.0.2.1:8080", "site.example:8080", ":99999", "x"])

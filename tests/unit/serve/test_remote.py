@@ -142,14 +142,21 @@ def test_long_log_whose_beginning_was_cut_is_shown_once(site):
     assert "".join(shown) == "".join(lines)
 
 
-@pytest.mark.parametrize(("code", "name"), [(4, "ResolutionError"), (9, "BuildError"), (10, "SmokeError")])
-def test_failed_job_ends_with_its_own_code_and_words(site, code, name):
+@pytest.mark.parametrize(
+    ("code", "name", "step"),
+    [
+        (4, "ResolutionError", "make image"),
+        (9, "BuildError", "make image"),
+        (7, "HostError", f"tell whoever runs {SITE}: {SITE}/jobs/b12"),
+    ],
+)
+def test_failed_job_ends_with_its_own_code_and_words(site, code, name, step):
     lines = "graphcrate: no wheel\n of it\ncause: it is gone\nnext:  make image"
     with pytest.raises(GraphcrateError) as caught:
         site(job("failed", "log\n", lines=lines, exit_code=code)).made("builds", Question(), print)
     error = caught.value
     assert (error.exit_code, type(error).__name__, error.what) == (code, name, "no wheel\n of it")
-    assert (error.cause, error.next_step) == ("it is gone", "make image")
+    assert (error.cause, error.next_step) == ("it is gone", step)
 
 
 @pytest.mark.parametrize(("state", "note"), [("cancelled", "it was cancelled"), ("failed", "its process was killed")])

@@ -135,7 +135,18 @@ def test_pages_ask_nothing_of_the_api_where_a_web_server_s_login_may_not_count(c
     scripts = [text for kind, text in site.static.values() if kind == "text/javascript"]
     assert scripts
     assert not [text for text in scripts if "/v1/" in text]
-    assert re.findall(r"/v1/[^\"]*", call("GET", "/")[2]) == ["/v1/openapi.json"]
+    pages = [path for row in ROUTES if row.method == "GET" and "{" not in (path := row.path) and "/v1/" not in path]
+    assert {"/", "/images", "/api"} <= set(pages)
+    for path in ("/", "/zh", *pages):
+        status, _, text = call("GET", path)
+        assert (status, re.findall(r"(?:href|action|src)=\"/v1/", text)) == (200, [])
+
+
+def test_page_of_the_api_has_its_addresses_and_a_line_of_curl(call):
+    text = call("GET", "/api")[2]
+    assert [row.path for row in ROUTES if row.path.startswith("/v1/") and row.path not in text] == []
+    assert f"http://{HOST}/v1/plans" in text
+    assert call("GET", "/openapi.json")[2] == call("GET", "/v1/openapi.json")[2]
 
 
 def test_first_view_has_at_most_100_kb(call):
@@ -186,6 +197,41 @@ def test_question_is_planned_by_the_command_line_once(call, site, started):
     assert "plan for pyg:1.0" in call("GET", f"/jobs/{name}")[2]
     events = call("GET", f"/v1/jobs/{name}/events")[2]
     assert [line for line in events.splitlines() if line.startswith("event")] == ["event: log", "event: over"]
+
+
+FAILURES = {
+    2: "graphcrate: {folder}/requirements.txt:1: no package\ncause: it has two words\nnext:  fix line 1\n",
+    7: "graphcrate: newuidmap is not installed\nnext:  apt-get install uidmap\n",
+    5: "graphcrate: no candidate is available\n    pypi: refused\ncause: It is far.\nnext:  --mirror sjtu\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "what", "cause", "step"),
+    [
+        (2, "requirements.txt:1: no package", "it has two words", "fix line 1"),
+        (7, "newuidmap is not installed", "", "ask whoever runs this site"),
+        (5, "no candidate is available\n    pypi: refused", "It is far.", "ask whoever runs this site"),
+    ],
+)
+def test_error_is_said_with_the_dropped_file_s_name_and_without_what_is_for_the_machine(
+    call, site, code, what, cause, step
+):
+    def fail(words, folder, name):
+        (folder / "log").write_text(f"reading {folder}/requirements.txt\n" + FAILURES[code].format(folder=folder))
+        return Child(code)
+
+    site.queue._start = fail
+    name = json.loads(call("POST", "/v1/plans", json.dumps({"text": "dgl"}).encode())[2])["id"]
+    site.queue.look()
+    site.queue.look()
+    told = json.loads(call("GET", f"/v1/jobs/{name}")[2])
+    error = site.output(site.queue.get(name)).error
+    assert (error.what, error.cause, error.next_step) == (what, cause, step)
+    assert (told["lines"], told["log"]) == (f"graphcrate: {error}", "reading requirements.txt\n")
+    page = call("GET", f"/jobs/{name}")[2]
+    assert [word for word in (what, cause, step) if word not in page] == []
+    assert [word for word in (str(site.dist), ".serve", "apt-get", "mirror") if word in page + str(told)] == []
 
 
 BUILT = {"stack": "torch", "cuda": "cpu"}
@@ -486,20 +532,37 @@ def test_walled_packages_are_names_alone(package, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mypkg").mkdir()
     (tmp_path / "mypkg/setup.py").write_text("")
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=r"^packages: .* is not taken: only names of packages are"):
         own.given([package], walled=True)
 
 
 @pytest.mark.parametrize(
-    "text", ["--index-url https://host/simple\ndgl\n", "-r /etc/passwd\n", "-e .\n", "-r ../x.txt"]
+    ("text", "error"),
+    [
+        ("--index-url https://u:secret@host/simple\ndgl\n", "--index-url is not taken"),
+        ("-f ./wheels\n", "-f is not taken"),
+        ("-r /etc/passwd\n", "/etc/passwd is not taken"),
+        ("-r ../x.txt", "../x.txt is not taken"),
+        ("-r other.txt", "other.txt cannot be read: No such file or directory"),
+        ("-e .\n", "'.' is not taken"),
+        ("../x\n", "'../x' is not taken"),
+        ("x @ git+https://u:secret@host/x\n", "git+https://host/x is not taken"),
+        ("x @ https://u:secret@host/x.whl\n", "https://host/x.whl is not taken"),
+        ("https://u:secret@host/x-1.0-py3-none-any.whl\n", "https://host/x-1.0-py3-none-any.whl is not taken"),
+        ("two words\n", "'two words' is not a package"),
+    ],
 )
-def test_walled_requirements_name_no_file_and_no_index(text, tmp_path, monkeypatch):
+def test_walled_requirements_are_names_alone_and_a_refusal_speaks_of_that_file_only(text, error, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "requirements.txt"
     path.write_text(text)
     (tmp_path / "setup.py").write_text("")
-    with pytest.raises(UsageError):
-        own.given([], [path], walled=True)
+    with pytest.raises(UsageError) as refused:
+        own.given([], [path.relative_to(tmp_path)], walled=True)
+    said = str(refused.value)
+    assert said.startswith(f"requirements.txt:1: {error}")
+    # who asks has neither this folder nor a shell here
+    assert not [word for word in (str(tmp_path), "secret", "--trust-paths", "ls ", "./mypkg") if word in said]
     path.write_text("dgl\nase>=3\n")
     assert own.given(["rdkit"], [path], walled=True).packages == ("rdkit", "dgl", "ase>=3")
 
