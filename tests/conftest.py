@@ -50,9 +50,9 @@ def pytest_configure():
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items):
     """Mark what needs an engine that is not on every machine that builds, for `make test-engines`."""
-    from tests.engines.install import PROGRAMS
+    from tests.engines.install import OF_NPM, PROGRAMS
 
-    installed = {*PROGRAMS, *TOGETHER, "apptainer", "cosign", "cosign2", "oras", "unsquashfs"}
+    installed = {*PROGRAMS, *OF_NPM, *TOGETHER, "apptainer", "cosign", "cosign2", "oras", "unsquashfs"}
     for item in items:
         if installed & needed(item):
             item.add_marker(pytest.mark.installed)

@@ -21,6 +21,8 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 LINKS = Path("/usr/local/bin")
 SUITE = "sid"  #: the suite of Debian that has them all
 SUITE_OF_OLD = "trixie"  #: the one whose cosign is of version 2
+#: program → npm's package, in the last version for the Node.js of Debian 12
+OF_NPM = {"devcontainer": "@devcontainers/cli@0.80.0"}
 SUITES = "bullseye|bookworm|trixie|forky|sid|stable|oldstable|testing|unstable"
 MULTIARCH = "lib/x86_64-linux-gnu"
 FIRST_ID, IDS = 200_000, 65_536  #: subordinate ids for root: where they may begin, how many a container needs
@@ -97,6 +99,21 @@ def prepare_clients() -> None:
     ):
         if not find(command):
             install_apart(package, functools.partial(arrange_program, package), "version", command, suite)
+    for name, package in OF_NPM.items():
+        if not find(name):
+            apt_install(packages_of({"npm": "npm"}))
+            install_by_npm(name, package)
+
+
+def install_by_npm(name: str, package: str) -> None:
+    """Install a program of npm's in a folder of its own, without programs that it would run meanwhile."""
+    say(f"as root, installing {package} of npm in {ROOT / name}")
+    shutil.rmtree(ROOT / name, ignore_errors=True)
+    options = ["--prefix", str(ROOT / name), "--ignore-scripts", "--no-audit", "--no-fund"]
+    must(["npm", "install", *options, package], f"{package} cannot be installed")
+    program = f"{ROOT / name}/node_modules/.bin/{name}"
+    must([program, "--version"], f"{package} does not start here")
+    link(LINKS / name, program)
 
 
 def offered_by_apt(package: str) -> bool:
