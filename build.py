@@ -27,7 +27,7 @@ def start() -> None:
         if not (explains and is_prepared):
             # looks at machines that may lack all that the environment needs, with the Python that is there
             sys.dont_write_bytecode = True
-            from doctor.__main__ import main as look_around
+            from graphcrate.cli.diagnosis import main as look_around
 
             sys.exit(look_around(sys.argv[2:]))
 

@@ -27,6 +27,7 @@ from graphcrate.compat.variants import catalog, recipes
 from graphcrate.engines.run_order import PASSED
 from graphcrate.host.context import Context
 from graphcrate.model import errors, toml
+from graphcrate.model.command import filled as typed
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.platform import SUPPORTED
 from graphcrate.model.recipe import Recipe, Variant
@@ -73,6 +74,7 @@ def files() -> Iterator[tuple[Path, str]]:
     yield ROOT / "llms.txt", llms.text(ROOT)
     yield ROOT / "recipes" / "recipe.schema.json", json.dumps(toml.schema(Recipe), indent=2) + "\n"
     yield ROOT / "doctor" / "facts.py", doctor_facts()
+    yield ROOT / "graphcrate" / "cli" / "diagnosis_facts.py", hosts_facts()
 
 
 def pages() -> Iterator[tuple[Path, str]]:
@@ -284,6 +286,14 @@ Written by `make generate` from graphcrate/compat/data and recipes/. Do not edit
 '''
 
 
+HOSTS_HEAD = '''\
+"""Facts of the doctor that a host alone is told, for `cli.diagnosis`.
+
+Written by `make generate` from graphcrate/compat/data. Do not edit.
+"""
+'''
+
+
 def doctor_facts() -> str:
     """doctor/facts.py, one entry a line with double quotes, as ruff formats."""
     drivers = tomllib.loads((ROOT / "graphcrate" / "compat" / "data" / "drivers.toml").read_text(encoding="utf-8"))
@@ -297,6 +307,18 @@ def doctor_facts() -> str:
         ("GLT_RELEASES", "graphlearn-torch → series of torch, major CUDA version", releases),
     )
     return DOCTOR_HEAD + "".join(f"\n#: {meaning}\n{name} = {literal(value)}\n" for name, meaning, value in values)
+
+
+def hosts_facts() -> str:
+    """graphcrate/cli/diagnosis_facts.py, in the same form."""
+    fixes = {name: typed(text) for name, text in facts.table("doctor", dict[str, str]).items()}
+    noted = [row for row in facts.limits().values() if row.lost and not row.instead]
+    rows = tuple((row.runtime, row.lost, row.since, row.objection(row.lost)) for row in noted)
+    values = (
+        ("RELEASES", "program, its release that has a fault, the one that is without, and what it is", rows),
+        ("FIXES", "id of an error → what to do where its text is of an image", fixes),
+    )
+    return HOSTS_HEAD + "".join(f"\n#: {meaning}\n{name} = {literal(value)}\n" for name, meaning, value in values)
 
 
 def newest_of_variants() -> list[tuple[str, str, tuple[str, ...]]]:

@@ -540,8 +540,8 @@ app.command()(test.job)
 def doctor(context: typer.Context) -> None:
     """Diagnose this machine, an error, or the hosts that a build asks."""
     sys.path.insert(0, str(here().root))  # where an installed package has it too
-    from doctor.__main__ import arguments as parsed
-    from doctor.__main__ import main as look_around
+    from graphcrate.cli.diagnosis import arguments as parsed
+    from graphcrate.cli.diagnosis import main as look_around
 
     if "--network" in context.args:
         check.hosts(as_json=parsed(context.args).json)

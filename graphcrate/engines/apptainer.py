@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from graphcrate.compat.facts import facts
 from graphcrate.engines import backend, context, slurm
 from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion
 from graphcrate.engines.output import COLOUR, LOG, Output, last_word
@@ -96,6 +97,7 @@ class ApptainerEngine(backend.Engine):
     def build(self, order: BuildOrder) -> Built:
         """Build the plan's image as `<folder>/<name>.sif`. See `Engine.build`."""
         engine, plan, log = _found(order.environment, "engine"), order.plan, order.folder / LOG
+        _warn(engine, order.progress)
         packages = [package for step in plan.of(WheelsStep) for package in step.packages]
         room = _ROOM_FOR_BASE + _ROOM * sum(package.file.size for package in packages)
         order.cache.require(room, f"building {plan.name}:{plan.tag} with {engine.name}")
@@ -136,6 +138,7 @@ class ApptainerEngine(backend.Engine):
                 next_step=f"{command('image', '…', engine='apptainer')}    (builds it; it was moved or removed)",
             )
         engine = _found(settings.environment())
+        _warn(engine, progress)
         lines: list[str] = []
         over = ["--overlay", f"{artifact.overlay}:ro"] if artifact.overlay else []
         # Root that lacks some capability, as in a container, can only run with none at all.
@@ -152,6 +155,12 @@ class ApptainerEngine(backend.Engine):
                     return
                 lines += tried.lines
         raise explain(engine, lines) or _cannot_run(engine, image, last_word(lines))
+
+
+def _warn(engine: ApptainerClient, progress: Progress) -> None:
+    """Say what its release is known for, whose next one is without it."""
+    if engine.name == "apptainer" and (objection := facts.limit("apptainer-whole-sif").objection(engine.text)):
+        progress.warn(objection)
 
 
 def _run(engine: ApptainerClient, order: BuildOrder, folder: Path, output: Output, part: Path) -> bool:

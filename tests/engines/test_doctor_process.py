@@ -198,6 +198,16 @@ def test_build_py_explains_once_where_nobody_says_which_package_has_a_library(tm
     assert (done.returncode, done.stdout.count("error:"), done.stderr) == (0, 1, "")
 
 
+@pytest.mark.parametrize(("release", "is_told"), [("1.5.0-1.el9", True), ("1.5.1", False)])
+def test_build_py_names_a_release_of_apptainer_that_writes_sifs_cut_short(tmp_path, release, is_told):
+    (tmp_path / "apptainer").write_text(f"#!/bin/sh\necho apptainer version {release}\n")
+    (tmp_path / "apptainer").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = doctor(ROOT / "build.py", "doctor", "--no-imports", "--json", environment=path)
+    named = {each["seen"] for each in json.loads(done.stdout)["findings"] if each["id"] == "release"}
+    assert (named, done.stderr) == ({"apptainer 1.5.0"} if is_told else set(), "")
+
+
 def test_build_py_needs_no_environment_for_it():
     done = doctor(ROOT / "build.py", "doctor", "--explain", "No CUDA GPUs are available")
     assert (done.returncode, "shows this process no GPU" in done.stdout) == (0, True)

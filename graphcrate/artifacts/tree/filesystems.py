@@ -15,6 +15,7 @@ from graphcrate.artifacts import origin
 from graphcrate.artifacts.formats.translated import layout_errors
 from graphcrate.artifacts.locate import kind_of
 from graphcrate.artifacts.tree.reader import OpenedTree, Tools, owners_known, with_hashes
+from graphcrate.compat.facts import facts
 from graphcrate.host.disk import trees
 from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind
@@ -23,8 +24,7 @@ from sifsquash import sif
 from sifsquash.squashfs import Squashfs
 from sifsquash.values import Content
 
-#: Apptainer's CHANGELOG, 1.5.1: "SIF files could be corrupted when mksquashfs died with a signal"
-_CORRUPTING = "1.5.0"
+_WHOLE_SIF = facts.limit("apptainer-whole-sif")
 _WHITEOUT = "c 0:0"  #: the device that hides a path of the image below
 _KINDS: dict[int, Kind] = {
     stat.S_IFREG: "file",
@@ -93,12 +93,13 @@ def _errors(files: Sequence[Path]) -> Iterator[None]:
         with layout_errors():
             yield
     except LayoutError as error:
-        if not any(origin.apptainer(file) == _CORRUPTING for file in files):
+        releases = [release for file in files if _WHOLE_SIF.objection(release := origin.apptainer(file))]
+        if not releases:
             raise
         raise LayoutError(
             error.what,
-            cause=f"Apptainer {_CORRUPTING} wrote it, which takes a file for whole where mksquashfs was killed.",
-            next_step="apptainer --version    must say 1.5.1 or later: then build or pull the file again",
+            cause=f"Apptainer {releases[0]} wrote it. {_WHOLE_SIF.objection(releases[0])}.",
+            next_step=f"apptainer --version    must say {_WHOLE_SIF.since} or later: then build or pull the file again",
         ) from error
 
 

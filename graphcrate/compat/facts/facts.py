@@ -75,6 +75,13 @@ class MinimumVersion(msgspec.Struct, frozen=True):
     runtime: RuntimeName | Literal[""] = ""
     before: str = ""
     instead: str = ""  #: what to do where the older one cannot run the image at all
+    lost: str = ""  #: the first version that will not; empty: all before `since`
+
+    def objection(self, version: str) -> str:
+        """Return what is said of this version; empty for one that will do."""
+        if not version or not is_older(version, self.since) or (self.lost and is_older(version, self.lost)):
+            return ""
+        return self.before.format(since=self.since, version=version)
 
 
 def data(name: str) -> bytes:

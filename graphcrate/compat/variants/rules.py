@@ -406,9 +406,7 @@ def _base(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
 def _runtime(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     """Judge the runtime that starts the image."""
     for limit in facts.limits().values():
-        version = target.runtimes.get(limit.runtime, "")
-        if version and numbers(version) < numbers(limit.since):
-            what = limit.before.format(since=limit.since, version=version)
+        if what := limit.objection(target.runtimes.get(limit.runtime, "")):
             yield Finding("rejects" if limit.instead else "note", what, limit.source, filled(limit.instead))
     mounts = any(row.mounts for name, row in RUNTIMES.items() if name in target.runtimes)
     if mounts and target.kernel and numbers(target.kernel) < numbers(facts.limit("kernel-zstd").since):

@@ -114,6 +114,10 @@ def test_rejected_stack_has_rule_source_and_fix(stack, target, rule, what, fix):
         ({"suite": "bullseye"}, {"glibc": "2.35", "runtimes": {"docker": ""}}, "native", ""),
         ({}, {"runtimes": {"apptainer": "3.5"}, "kernel": "3.10"}, "native", "no SIF of zstd"),
         ({}, {"runtimes": {"apptainer": "3.5"}, "kernel": "4.18"}, "native", ""),
+        ({}, {"runtimes": {"apptainer": "1.0.0"}}, "native", ""),  # which came of Singularity 3.8
+        ({}, {"runtimes": {"apptainer": "1.4.5"}}, "native", ""),
+        ({}, {"runtimes": {"apptainer": "1.5.0"}}, "native", "keeps a SIF that mksquashfs left unfinished; 1.5.1"),
+        ({}, {"runtimes": {"apptainer": "1.5.1"}}, "native", ""),
         ({}, {"runtimes": {"pyxis": ""}, "kernel": "3.10"}, "native", ""),
         ({}, {"runtimes": {"pyxis": "3.3.0"}}, "native", "no OCI manifest"),
     ],

@@ -77,6 +77,18 @@ def test_apptainer_is_found_before_singularity_and_old_ones_are_refused(tmp_path
     assert asked[0][0] == [str(tmp_path / "apptainer"), "--version"]
 
 
+@pytest.mark.parametrize(("said", "is_told"), [("apptainer version 1.5.0", True), ("apptainer version 1.5.1", False)])
+def test_release_of_apptainer_that_leaves_sifs_unfinished_is_warned_of(tmp_path, cache, monkeypatch, said, is_told):
+    progress = Recorder()
+    monkeypatch.setattr(apptainer, "_found", lambda *_: engine(said))
+    answers(monkeypatch, 0)
+    (tmp_path / "a.sif").touch()
+    image = Artifact(engine="apptainer", kind="sif", reference=str(tmp_path / "a.sif"), digest="", bytes=0)
+    with ENGINE.opened(image, cache=cache, progress=progress):
+        pass
+    assert progress.lines == ["Apptainer 1.5.0 keeps a SIF that mksquashfs left unfinished; 1.5.1 does not"] * is_told
+
+
 def test_apptainer_command_gets_a_clean_environment_and_binds(tmp_path, cache, monkeypatch):
     asked = answers(monkeypatch, 0)
     for name in ("SECRET", "APPTAINERENV_STRAY", "APPTAINER_DOCKER_USERNAME", "SINGULARITY_DOCKER_USERNAME"):

@@ -263,6 +263,6 @@ def test_unit_tests_are_in_the_folder_of_a_room_that_they_import():
     assert strays - BY_COMMANDS == set()
 
 
-def test_doctor_is_imported_by_cli_main_and_for_what_pyxis_says():
+def test_doctor_is_imported_by_its_command_and_for_what_pyxis_says():
     importing = [module for module in SOURCES for one in set(imports(tree_of(module))) if one.startswith("doctor.")]
-    assert set(importing) == {"graphcrate.cli.main", "graphcrate.engines.pyxis"}
+    assert set(importing) == {"graphcrate.cli.diagnosis", "graphcrate.engines.pyxis"}
