@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,6 +42,13 @@ def test_error_on_a_node_ends_the_command_as_it_would_here(workplace, slurm):
     ended, local = here.run(*asked, "--on", "slurm"), here.run(*asked)
     assert (ended.code, ended.out) == (local.code, "") == (2, "")
     assert local.err in ended.err
+
+
+def test_next_step_on_a_node_is_what_was_typed_on_the_login_node_with_one_setting_changed(workplace, slurm):
+    here = workplace.having(**slurm.environment)
+    ended = here.run("image", "torch", "--cuda", "cpu", "--channel", "x", "--on", "slurm", "--partition", "a100")
+    assert ended.code == 2
+    assert re.search(r"next:  make image STACK=torch CUDA=cpu CHANNEL=\w+ ON=slurm PARTITION=a100    \(or", ended.err)
 
 
 def test_ctrl_c_cancels_the_job(workplace, slurm, dist_alone):

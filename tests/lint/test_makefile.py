@@ -69,6 +69,27 @@ def test_program_is_told_the_goal_and_the_settings_that_were_typed():
     assert (goal, settings) == (["make", "image"], {"CUDA=11.8", 'WITH=it\'s a "b" $x', "GPU=v100", "AGAIN="})
 
 
+@pytest.mark.parametrize(
+    ("words", "step"),
+    [
+        (
+            ("image", "CUDA=11.8", "GPU=v100", "CHANNEL=x"),
+            "make image CUDA=11.8 GPU=v100 CHANNEL=pytorch    (or without",
+        ),
+        (
+            ("sif", "WITH=it is", "CHANNEL=x", "KERNEL=3.10"),
+            "make sif CUDA=11.8 CHANNEL=pytorch 'WITH=it is' KERNEL=3.10    (or",
+        ),
+        (("lock", "STACK=torch", "CHANNEL=x", "CUDA=cpu"), "make lock STACK=torch CUDA=cpu CHANNEL=local    (or"),
+    ],
+)
+def test_error_of_a_goal_ends_with_the_goal_and_its_settings_and_one_changed(words, step):
+    done = subprocess.run(
+        ["make", "-o", ".venv/ready-run", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, f"next:  {step}" in done.stderr) == (2, True), done.stderr
+
+
 def test_every_goal_with_a_help_line_is_known():
     helped = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert len(helped) > 15
