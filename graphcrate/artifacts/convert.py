@@ -26,7 +26,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import check_link, check_writable, link, writing
 from graphcrate.host.disk.cache import require_room
 from graphcrate.host.parallel import parallel
-from graphcrate.model.command import ETC, command, for_shell, is_recipe_file, setting
+from graphcrate.model.command import ETC, command, for_shell, is_recipe_file, setting, without
 from graphcrate.model.errors import GraphcrateError, HostError, LayoutError, UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildReport
@@ -221,7 +221,7 @@ def _sif(job: _Job) -> _Written:
         raise UsageError(
             f"Linux {job.request.kernel} cannot mount a SIF with zstd: kernels can from "
             f"{facts.limit('kernel-zstd').since} on",
-            next_step=f"leave {setting(compression='zstd').both()} out: gzip is taken for that kernel",
+            next_step=f"{without('compression')}    (gzip is taken for that kernel)",
         )
     definition = runtime_files.definition(job.layout.config, job.title)
     blobs = (

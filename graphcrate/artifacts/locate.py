@@ -9,7 +9,7 @@ from typing import Literal
 from graphcrate.artifacts import names, origin
 from graphcrate.artifacts.reports import read_report
 from graphcrate.host.sandbox.emulation import this_machine
-from graphcrate.model.command import command, setting
+from graphcrate.model.command import command, without
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import Artifact, BuildReport
@@ -96,7 +96,7 @@ def check_platform(ref: str, platform: str, asked: Platform | None) -> None:
     if asked is not None and platform != asked.name:
         raise UsageError(
             f"{ref} is an image for {platform or 'a platform that it does not name'}, and {asked.name} was asked for",
-            next_step=f"name one for {asked.name}: {command('list')}; or leave {setting(platform='…').both()} out",
+            next_step=f"name one for {asked.name}: {command('list')}; or {without('platform')}",
         )
 
 

@@ -22,6 +22,7 @@ from graphcrate.host.disk.os_errors import MachineError
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.shared import site_cache
 from graphcrate.inputs.shared.site_cache import SiteCache
+from graphcrate.model.command import without
 from graphcrate.model.errors import BuildError, GraphcrateError, HostError, NetworkError, UsageError
 from graphcrate.model.plan import CompileStep, Plan
 from graphcrate.model.platform import DEFAULT
@@ -42,7 +43,7 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
     if request.slim != "no" and engine is not with_engine.EMBEDDED:
         raise UsageError(
             f"{request.engine} installs wheels as they are: it cuts nothing",
-            next_step="leave ENGINE out where SLIM is wanted; engines take the image that comes out",
+            next_step=f"{without('engine')}    (engines take the image that comes out)",
         )
     shared = site_cache.of(request.sources, ctx)
     job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=engine, shared=shared)

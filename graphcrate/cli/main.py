@@ -18,7 +18,7 @@ from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, 
 from graphcrate.host import defects, streams
 from graphcrate.model import command as commands
 from graphcrate.model.answer import folded
-from graphcrate.model.command import ETC, command, is_recipe_file, setting
+from graphcrate.model.command import ETC, command, is_recipe_file, without
 from graphcrate.model.errors import DifferenceError, UsageError
 from sifsquash.values import Compression
 
@@ -209,7 +209,7 @@ def _packs(pack: str, engine: str) -> Compression | None:
         raise UsageError(
             f"--pack does not apply to {engine}",
             cause="Only our own builder has layers that a SIF is made of.",
-            next_step=f"leave {setting(pack=pack).both()} out",
+            next_step=without("pack"),
         )
     if pack in tuple(Compression):
         return Compression(pack)

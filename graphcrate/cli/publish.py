@@ -120,7 +120,7 @@ def publish(
     """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
     from graphcrate.publish import policy, publication
 
-    ctx, to = here(plain_http=plain_http), to or config().to or _refuse_nowhere(image or ETC)
+    ctx, to = here(plain_http=plain_http), to or config().to or _refuse_nowhere()
     if prune or yes or not image:
         _prune(image, to, ctx, prune=prune, yes=yes, as_json=as_json)
         return
@@ -205,8 +205,8 @@ def _prune(image: str, to: str, ctx: "Context", *, prune: bool, yes: bool, as_js
         )
 
 
-def _refuse_nowhere(image: str) -> NoReturn:
-    step = command("publish", image, to="registry.example/team")
+def _refuse_nowhere() -> NoReturn:
+    step = command("publish", ETC, to="registry.example/team")
     raise UsageError(f"there is no destination: {setting(to='…').both()}", next_step=step)
 
 

@@ -42,7 +42,7 @@ _GOALS: dict[str, dict[str, tuple[str, ...]]] = {
 _BARE = rf"[\w@%+=:,./{ETC}-]*[\w@%+=/{ETC}-]"  #: as `shlex.quote` leaves it; a comma at its end is the sentence's
 _WORD = rf"(?:'[^']*'|{_BARE})"
 _BY_MAKE = rf"make (?:(?P<goal>[a-z]+) )?{ETC}(?!\w)(?P<settings>(?: (?:'[A-Z_]+=[^']*'|[A-Z_]+=(?:{_BARE})?))*)"
-_OPTION = rf" --(?:(?:{'|'.join(sorted(_FLAGS))})(?![\w-])|[a-z][a-z-]*(?: (?!--){_WORD})?)"
+_OPTION = rf" --(?:(?:{'|'.join(sorted(_FLAGS))})(?![\w-])(?: '')?|[a-z][a-z-]*(?: (?!--){_WORD})?)"
 _PROGRAM = r"(?:'[^']*/build\.py'|[^\s']*/build\.py|graphcrate)"
 _BY_PROGRAM = rf"{_PROGRAM} (?:(?P<verb>[a-z]+) )?{ETC}(?!\w)(?P<options>(?:{_OPTION})*)"
 _AS_TYPED = re.compile(rf"(?<![\w/.-])(?:{_BY_MAKE}|{_BY_PROGRAM})")
@@ -134,7 +134,7 @@ class Typed:
         """The goal with its settings, those that make took from its environment too."""
         request = self.request or Command("")
         taken = {name for names in _GOALS.get(self.goal, {}).values() for name in names} - {"plan"}
-        given = [each for each in self.given if each.name != "from"]  # a recipe is written by now
+        given = [each for each in self.given if each.value != "" and each.name != "from"]  # a recipe is written by now
         named = {each.name for each in given}
         if not named & {"recipe", "stack"}:
             others = [name for name in request.arguments if name != USUAL_STACK]
@@ -157,7 +157,9 @@ def _changed(given: Sequence[Setting], changed: Sequence[Setting], *, in_one: bo
         settings = [each for each in settings if (each.name, each.value) != ("cuda", "cpu")]
     for new in changed:
         same = [place for place, each in enumerate(settings) if each.name == new.name]
-        if not same:
+        if new.value == "":
+            settings = [each for each in settings if each.name != new.name]
+        elif not same:
             settings.append(new)
         elif new.name not in _ADDING:
             settings[same[0]] = new
@@ -179,7 +181,7 @@ def _replaced(words: Sequence[str], changed: Sequence[Setting]) -> list[str]:
         option, *value = new.words()
         at = next((place for place, word in enumerate(own) if word.partition("=")[0] == option), len(own))
         taken = 1 if any(word.startswith(f"{option}=") for word in own) else len(new.words())
-        own = [*own[:at], option, *value, *own[at + taken :]]
+        own = [*own[:at], *(() if value == [""] else (option, *value)), *own[at + taken :]]
     return [*own, *kept]
 
 
@@ -197,6 +199,6 @@ def _of_make(words: Sequence[str]) -> Iterator[Setting]:
         name, _, value = word.partition("=")
         name = name.lower().replace("_", "-")
         if name == "arch":
-            yield Setting("platform", f"{OS}/{value.removeprefix(f'{OS}/')}")
-        elif value:
+            yield Setting("platform", value and f"{OS}/{value.removeprefix(f'{OS}/')}")
+        else:
             yield Setting(name, None if name in _FLAGS and value == "yes" else value)

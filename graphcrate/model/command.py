@@ -126,6 +126,11 @@ def setting(**option: str | bool) -> Setting:
     return only
 
 
+def without(option: str) -> Command:
+    """What was typed, but for an option, which has no value here: `without("channel")`."""
+    return Command(ETC, (), (Setting(option, ""),))
+
+
 #: an image or a lock again, as it was asked for; and whatever was typed
 IMAGE_AGAIN, LOCK_AGAIN, AGAIN = Command("image", (ETC,)), Command("lock", (ETC,)), Command(ETC)
 

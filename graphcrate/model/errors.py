@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from graphcrate.model.command import Command, Setting, command, setting
+from graphcrate.model.command import Command, Setting, command, without
 
 _CAUSE, _NEXT = "cause: ", "next:  "  #: at the begin of a line of a message; none of another part has them
 
@@ -137,7 +137,7 @@ class ProofError(GraphcrateError, exit_code=17):
 class LockedError(
     GraphcrateError,
     exit_code=18,
-    usual=f"without {setting(locked=True).both()} what is available today is taken instead, and said",
+    usual=f"{without('locked')}    (takes what is available today instead, and says so)",
 ):
     """Something that was locked is no longer available anywhere, or nothing was locked, and `--locked` takes no other.
 

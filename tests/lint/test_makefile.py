@@ -74,7 +74,7 @@ def test_program_is_told_the_goal_and_the_settings_that_were_typed():
     [
         (
             ("image", "CUDA=11.8", "GPU=v100", "CHANNEL=x"),
-            "make image CUDA=11.8 GPU=v100 CHANNEL=pytorch    (or without",
+            "make image CUDA=11.8 GPU=v100 CHANNEL=pytorch    (or make image CUDA=11.8 GPU=v100)",
         ),
         (
             ("sif", "WITH=it is", "CHANNEL=x", "KERNEL=3.10"),

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from graphcrate.compat.facts import facts
-from graphcrate.model.command import command, setting
+from graphcrate.model.command import command, setting, without
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.plan import Plan, Slim, WheelsStep
@@ -44,7 +44,7 @@ def wanted(choice: Choice, gpus: str, lock: Lock) -> Slim | None:
     if choice == "no":
         return None
     if lock.torch_cuda == "cpu":
-        raise UsageError("an image for CPUs has no GPU code to cut", next_step="leave SLIM out")
+        raise UsageError("an image for CPUs has no GPU code to cut", next_step=without("slim"))
     if not gpus:
         again = command("image", "…", cuda=lock.cuda, gpu="v100", slim=choice)
         raise UsageError(

@@ -17,7 +17,7 @@ from graphcrate.host import git, settings
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.inputs.repository import Tree, of_folder, of_git
-from graphcrate.model.command import LOCK_AGAIN, setting
+from graphcrate.model.command import LOCK_AGAIN, setting, without
 from graphcrate.model.errors import HostError, IntegrityError, NetworkError, UsageError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel, Variant
@@ -98,7 +98,7 @@ def check(request: SourceOptions, variant: Variant) -> None:
     if NAME not in names_of(variant.extensions):
         raise UsageError(
             f"{setting(pyg_lib=given)} is for stacks with pyg_lib, and this one has none",
-            next_step=f"leave {setting(pyg_lib='…').both()} out",
+            next_step=without("pyg-lib"),
         )
     if request.extensions in ("wheels", "none"):
         raise UsageError(

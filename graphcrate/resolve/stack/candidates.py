@@ -13,7 +13,7 @@ import msgspec
 from graphcrate.compat.variants.request import Extensions
 from graphcrate.host import settings
 from graphcrate.host.disk.cache import kept
-from graphcrate.model.command import ETC, command, setting
+from graphcrate.model.command import ETC, command, setting, without
 from graphcrate.model.errors import GraphcrateError, LockedError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
@@ -51,7 +51,7 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
         raise UsageError(
             f"there is no wheel in {request.wheels}",
             cause="Wheels of other folders, which pip's settings may name, are not what was asked for.",
-            next_step=f"ls {shlex.quote(str(request.wheels))}    or leave {setting(wheels='…').both()} out",
+            next_step=f"ls {shlex.quote(str(request.wheels))}    or {without('wheels')}",
         )
     if request.pyg_lib:
         from graphcrate.resolve.sources import pyg_lib
@@ -66,7 +66,7 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
         raise UsageError(
             f"no candidate of CUDA {context.variant.cuda} takes torch from channel {request.channel!r}; "
             f"there {'are' if len(channels) > 1 else 'is'} {' and '.join(channels)}",
-            next_step=f"{again}    (or without {setting(channel='…')})",
+            next_step=f"{again}    (or {without('channel')})",
         )
     candidates = [LockCandidate(context, candidate, committed.get(candidate.name), fresh) for candidate in allowed]
     failures: dict[str, UnavailableError] = {}

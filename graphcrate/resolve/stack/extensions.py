@@ -21,7 +21,7 @@ from graphcrate.compat.facts.pyg_lib import wheels_for
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases.archive import SuiteArchive
-from graphcrate.model.command import ETC, command, setting
+from graphcrate.model.command import ETC, command, setting, without
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import (
     Compilation,
@@ -218,7 +218,7 @@ def _option(candidate: Candidate, provider: str | None, platform: Platform) -> t
     raise UsageError(
         f"no CUDA toolkit {provider!r} fits torch {candidate.torch}, built with CUDA {candidate.torch_cuda}",
         cause=f"There {'are' if ',' in known else 'is'} {known or 'none at all'} for it.",
-        next_step="leave TOOLKIT out: the first that fits is taken",
+        next_step=f"{without('toolkit')}    (the first that fits is taken)",
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from doctor import __main__ as doctor
 from graphcrate.host.context import Context
 from graphcrate.model import command as commands
-from graphcrate.model.command import ETC, OPTIONS, SETTINGS, Command, Setting, command, setting
+from graphcrate.model.command import ETC, OPTIONS, SETTINGS, Command, Setting, command, setting, without
 from graphcrate.model.options import ROWS
 from tests import ROOT, tree_of_file
 from tests.commands import command_line, makefile, objections, upkeeps
@@ -27,7 +27,7 @@ MODULES = sorted(path for source in SOURCES for path in source.rglob("*.py"))
 #: makes the command of whatever was asked for: tests/unit/assembly/test_build.py has its rows
 OF_A_REQUEST = ROOT / "graphcrate/compat/variants/request.py"
 OLD_KERNEL = {"/proc/sys/kernel/osrelease": "3.10.0-1160.el7.x86_64\n"}
-MAKERS = {"command": command, "setting": setting}
+MAKERS = {"command": command, "setting": setting, "without": without}
 
 
 def calls(path):
@@ -434,7 +434,7 @@ def values_typed_bare(value):
             is_safe = (
                 name in QUOTED
                 or name.isupper()
-                or re.match(r"(?:for_shell|shlex\.quote|setting|command|commands)\(", name)
+                or re.match(r"(?:for_shell|shlex\.quote|setting|command|commands|without)\(", name)
             )
             if is_typed and not is_safe:
                 yield text, name
