@@ -40,8 +40,9 @@ _GOALS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 _BARE = rf"[\w@%+=:,./{ETC}-]*[\w@%+=/{ETC}-]"  #: as `shlex.quote` leaves it; a comma at its end is the sentence's
-_WORD = rf"(?:'[^']*'|{_BARE})"
-_BY_MAKE = rf"make (?:(?P<goal>[a-z]+) )?{ETC}(?!\w)(?P<settings>(?: (?:'[A-Z_]+=[^']*'|[A-Z_]+=(?:{_BARE})?))*)"
+_REST = "[^']*'(?:\"'\"'[^']*')*"  #: of a word in quotation marks, as `shlex.quote` writes it
+_WORD = rf"(?:'{_REST}|{_BARE})"
+_BY_MAKE = rf"make (?:(?P<goal>[a-z]+) )?{ETC}(?!\w)(?P<settings>(?: (?:'[A-Z_]+={_REST}|[A-Z_]+=(?:{_BARE})?))*)"
 _OPTION = rf" --(?:(?:{'|'.join(sorted(_FLAGS))})(?![\w-])(?: '')?|[a-z][a-z-]*(?: (?!--){_WORD})?)"
 _PROGRAM = r"(?:'[^']*/build\.py'|[^\s']*/build\.py|graphcrate)"
 _BY_PROGRAM = rf"{_PROGRAM} (?:(?P<verb>[a-z]+) )?{ETC}(?!\w)(?P<options>(?:{_OPTION})*)"

@@ -6,12 +6,25 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphcrate.cli import retyped
 from graphcrate.cli.exit import exiting
 from graphcrate.cli.retyped import TYPED, Typed
 from graphcrate.model import command as commands
-from graphcrate.model.command import AGAIN, ETC, IMAGE_AGAIN, LOCK_AGAIN, OPTIONS, SETTINGS, Command, command, without
+from graphcrate.model.command import (
+    AGAIN,
+    ETC,
+    IMAGE_AGAIN,
+    LOCK_AGAIN,
+    OPTIONS,
+    SETTINGS,
+    Command,
+    Setting,
+    command,
+    without,
+)
 from graphcrate.model.errors import UsageError
 from graphcrate.model.options import ROWS
 from tests.commands import command_line, objections
@@ -140,6 +153,22 @@ def test_words_of_another_program_are_no_command_of_ours(monkeypatch, program, w
     monkeypatch.setattr(sys, "_xoptions", {})
     monkeypatch.setattr(sys, "argv", [program, "image", "pyg", "--cuda", "cpu"])
     assert retyped.whole(f"{AGAIN}") == whole
+
+
+@given(
+    name=st.sampled_from([row.name for row in ROWS if "image" in row.make and not row.flag and row.name != "platform"]),
+    value=st.text(st.characters(codec="utf-8", exclude_characters=f"{ETC}\0"), min_size=1).filter(str.strip),
+    by_path=st.booleans(),
+)
+def test_any_value_of_a_setting_comes_out_of_the_whole_command_as_it_went_in(name, value, by_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "_xoptions", {TYPED: "./build.py image pyg --cuda 11.8 --gpu v100"})
+        patch.setattr(commands, "TYPED_PATH", "./build.py" if by_path else "")
+        patch.setattr(retyped, "redacted", str)
+        step = Command("image", (ETC,), (Setting(name, value),))
+        words = shlex.split(retyped.whole(f"{step}    (why)").removesuffix("    (why)"))
+    assert (words[0] == "make") == (not by_path)
+    assert (value if by_path else Setting(name, value).by_make()) in words
 
 
 def test_error_of_a_command_line_ends_with_the_whole_command(typed):
