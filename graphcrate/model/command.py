@@ -127,7 +127,7 @@ def setting(**option: str | bool) -> Setting:
 
 
 def without(option: str) -> Command:
-    """What was typed, but for an option, which has no value here: `without("channel")`."""
+    """The typed command but for an option, which has no value here: `without("channel")`."""
     return Command(ETC, (), (Setting(option, ""),))
 
 
