@@ -70,8 +70,12 @@ def limited_node(name: str) -> Iterator[LimitedNode]:
         yield node
 
 
-def measured(first: Workplace, lock: Path, nodes: int, limited: list[LimitedNode], names: list[str]) -> Run:
-    """Prove the rows on so many nodes, in a project of their own. Ends the bench where one is not proved."""
+def measured(first: Workplace, lock: Path, nodes: int, limited: list[LimitedNode], rows: int) -> Run:
+    """Prove rows on so many nodes, in a project of their own. Ends the bench where one is not proved.
+
+    Their names are this run's alone: an image of another one would be there, unpacked and known.
+    """
+    names = [f"of{nodes}-row{number}" for number in range(rows)]
     project = copy_project(first.folder.parent / f"project-{nodes}")
     matrix_of(project, json.loads(lock.read_text()), names)
     say(f"{len(names)} images on {nodes} of {len(limited)} nodes")
@@ -98,10 +102,10 @@ def table(runs: list[Run]) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rows", type=int, default=10, help="images")
+    options.add_argument("--nodes", type=int, nargs="+", default=[1, NODES], choices=range(1, NODES + 1))
     options.add_argument("--folder", type=Path, help="where to work (default: a new folder below TMPDIR)")
     options.add_argument("--cache", type=Path, help="one that may have the small image (default: a new one)")
     given = options.parse_args()
-    names = [f"row{number}" for number in range(given.rows)]
     with ExitStack() as stack:
         folder = stack.enter_context(working_folder(given.folder))
         folder.chmod(0o755)  # munge has a user of its own
@@ -114,7 +118,7 @@ def main() -> None:
         lock = (first.folder / report["layout"]).with_name("lock.json")
         with slurm_cluster(folder / "slurm", ground) as environment:
             here = first.having(**environment)
-            runs = [measured(here, lock, nodes, limited, names) for nodes in (1, NODES)]
+            runs = [measured(here, lock, nodes, limited, given.rows) for nodes in given.nodes]
     sys.stdout.write(
         f"{today()}, {given.rows} images of one lock, once on each number of nodes, "
         f"{machine(Context.here(), on_gpu=False)}.\n\n{table(runs)}"
