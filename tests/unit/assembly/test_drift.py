@@ -102,7 +102,12 @@ def test_locked_build_with_a_drifted_base_is_refused(world, drifted):
     drifted()
     for times in range(2):  # also where one without it has taken others
         code, out, said = world.typed(*BUILD, "--locked")
-        assert (code, out, GONE in said, "without LOCKED=yes (--locked)" in said) == (18, "", True, True), said
+        assert (code, out, GONE in said, "next:  make image STACK=torch CUDA=cpu    (takes what" in said) == (
+            18,
+            "",
+            True,
+            True,
+        ), said
         assert world.leftovers() == []
         assert times or world.typed(*BUILD)[0] == 0
     assert committed(world) == before
