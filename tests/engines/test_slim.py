@@ -39,7 +39,7 @@ REAL = ("torch", "--cuda", "11.8", "--channel", "pypi")
 #: of each: what is cut of torch, below which folder how many libraries load at least, the suites
 CUTS = {
     LITTLE: ({"libtorch_cuda.so"}, "nvidia", 1, []),
-    REAL: ({"libtorch_cuda.so", "libtorch_cuda_linalg.so"}, "", 20, ["passed"]),
+    REAL: ({"libtorch_cuda.so", "libtorch_cuda_linalg.so"}, ".", 20, ["passed"]),
 }
 NCCL = "nvidia-nccl-cu11==2.14.3"
 CODE = random.Random(7).randbytes(2 << 20)

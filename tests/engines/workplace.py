@@ -263,8 +263,9 @@ def copy_bases(cache, other):
     shutil.copytree(cache / "bases", other / "bases", copy_function=_link, symlinks=True)
     for record in (other / "bases").glob("debian/*/layer.json"):
         blob = Path("blobs/sha256", json.loads(kept_bytes(record))["digest"].removeprefix("sha256:"))
-        (other / blob).parent.mkdir(parents=True, exist_ok=True)
-        os.link(cache / blob, other / blob)
+        if not (other / blob).exists():  # bases of two lists may be the same bytes
+            (other / blob).parent.mkdir(parents=True, exist_ok=True)
+            os.link(cache / blob, other / blob)
 
 
 def _link(source, target, **_):
