@@ -106,15 +106,20 @@ def text(page, selector):
     return page.execute_script(words, selector)
 
 
+def value(page, name):
+    """The value of a field, at one moment: another page may be on its way. None where there is none."""
+    return page.execute_script("return document.querySelector(`[name=${arguments[0]}]`)?.value", name)
+
+
 def fill(page, **fields):
-    for name, value in fields.items():
+    for name, given in fields.items():
         (field,) = find(page, f"[name={name}]")
         if field.tag_name == "select":
             options = [option.get_attribute("value") for option in Select(field).options]
-            Select(field).select_by_index(options.index(value))
+            Select(field).select_by_index(options.index(given))
         else:
             field.clear()
-            field.send_keys(value)
+            field.send_keys(given)
 
 
 def sizes(page):
@@ -156,7 +161,7 @@ def build_in_browser(site, browser, token):
     until(lambda: "needs driver 525.60.13" in text(browser, "#answer"))
     assert browser.switch_to.active_element.get_attribute("id") == "answer"
     find(browser, "#answer form button")[0].send_keys(Keys.ENTER)  # "CUDA: 11.8", which runs there
-    until(lambda: find(browser, "[name=cuda]")[0].get_attribute("value") == "11.8")
+    until(lambda: value(browser, "cuda") == "11.8")
     until(lambda: "plan for pyg:" in text(browser, "#job"), 300)
     assert "rdkit" in text(browser, "#job pre")
 
@@ -209,7 +214,7 @@ def test_dropped_dockerfile_becomes_packages_of_the_form(site, browser):
     until(lambda: find(browser, "#job a[href*='packages=rdkit']"))
     assert "env" in text(browser, "#job")
     find(browser, "#job a[href*='packages=rdkit']")[0].click()
-    until(lambda: find(browser, "[name=packages]")[0].get_attribute("value") == "rdkit")
+    until(lambda: value(browser, "packages") == "rdkit")
 
 
 def image_is_whole_or_absent(site):
