@@ -15,7 +15,6 @@ from graphcrate.host.defects import redacted
 from graphcrate.model import command as commands
 from graphcrate.model.command import ETC, OPTIONS, SETTINGS, USUAL_STACK, Command, Setting, is_recipe_file
 from graphcrate.model.options import ROWS
-from graphcrate.model.platform import OS
 
 #: an option of Python itself (-X) with the command that was typed, where it is not this process's own: make's goal and
 #: settings, for a job of Slurm the line of its login node; empty for a job of a site, which a page has asked for
@@ -103,8 +102,8 @@ class Typed:
         reached = {each.name for each in self.given}.union(*goals.values()) if not verb else goals.get(verb)
         if self.goal and reached is not None and names <= set(reached):
             return redacted(self._by_make(changed))
-        if self.request and (verb in (own, "") or verb in OPTIONS):
-            return redacted(str(_as(self.request, verb or own, changed)))
+        if (request := self.request) and (verb in (own, "") or verb in OPTIONS):
+            return redacted(str(_as(request, verb or own, changed)))
         if verb in (own, ""):
             return redacted(commands.joined([commands.program(), *_replaced(self.words, changed)]))
         return ""
@@ -196,10 +195,5 @@ def _step(match: re.Match[str]) -> tuple[str, list[Setting]]:
 
 def _of_make(words: Sequence[str]) -> Iterator[Setting]:
     """Read settings of make."""
-    for word in words:
-        name, _, value = word.partition("=")
-        name = name.lower().replace("_", "-")
-        if name == "arch":
-            yield Setting("platform", value and f"{OS}/{value.removeprefix(f'{OS}/')}")
-        else:
-            yield Setting(name, None if name in _FLAGS and value == "yes" else value)
+    for each in map(Setting.of_make, words):
+        yield Setting(each.name) if each.name in _FLAGS and each.value == "yes" else each

@@ -67,6 +67,15 @@ class Setting:
             name, value = _ARCH, value.removeprefix(_BEFORE_ARCH)
         return f"{name.upper().replace('-', '_')}={value}"
 
+    @classmethod
+    def of_make(cls, word: str) -> "Setting":
+        """Read a word of make's, as `by_make` writes it; a flag's value stays `yes`."""
+        name, _, value = word.partition("=")
+        name = name.lower().replace("_", "-")
+        if name == _ARCH:
+            name, value = _PLATFORM, value and _BEFORE_ARCH + value.removeprefix(_BEFORE_ARCH)
+        return cls(name, value)
+
     def words(self) -> tuple[str, ...]:
         """For the command line."""
         return (f"--{self.name}",) if self.value is None else (f"--{self.name}", self.value)
@@ -202,9 +211,7 @@ def _read(text: str) -> Command | Setting | None:
             pass
         case words:
             verb = ""
-    options = {name.lower().replace("_", "-"): value for name, _, value in (word.partition("=") for word in words)}
-    if _ARCH in options:
-        options[_PLATFORM] = _BEFORE_ARCH + options.pop(_ARCH)
+    options = {each.name: each.value or "" for each in map(Setting.of_make, words)}
     recipe = (verb and (options.pop("recipe", "") or options.pop("stack", ""))) or USUAL_STACK
     if not options.keys() <= set(SETTINGS.get(verb or "image", ())) or not all(options.values()):
         return None

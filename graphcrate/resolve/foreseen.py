@@ -151,10 +151,11 @@ def _is_known(name: str, platform: Platform) -> bool:
 
 def _linked(packages: Sequence[LockedPackage], ctx: Context) -> dict[LockedPackage, Linked]:
     """Read the libraries that these wheels need; each is read once. Raises IntegrityError."""
-    if new := [package for package in packages if not linked.is_known(package.file, ctx.cache)]:
+    wheels = {package: linked.known(package.file, ctx.cache) for package in packages}
+    if new := [package for package, wheel in wheels.items() if wheel is None]:
         total = sum(package.file.size for package in new)
         with ctx.progress.task(f"reading {number_of(len(new), 'wheel')}", total) as task:
             for package in new:
-                linked.of(package.file, ctx.cache)
+                wheels[package] = linked.of(package.file, ctx.cache)
                 task.advance(package.file.size)
-    return {package: linked.of(package.file, ctx.cache) for package in packages}
+    return {package: wheel for package, wheel in wheels.items() if wheel is not None}

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from graphcrate.model.command import CHECKOUT_PROGRAM, ETC, INSTALLED_PROGRAM
+from graphcrate.model.command import CHECKOUT_PROGRAM, ETC, INSTALLED_PROGRAM, Setting
 from graphcrate.model.errors import UsageError
 from graphcrate.serve import questions
 from graphcrate.serve.questions import OPTIONS, Question
@@ -50,8 +50,8 @@ def _fields(command: str) -> dict[str, str] | None:
         return None
     match words:
         case ["make", "image", *settings]:
-            options = [word.partition("=")[::2] for word in settings if word != ETC]
-            return _of_options((name.lower().replace("_", "-"), value) for name, value in options)
+            options = [Setting.of_make(word) for word in settings if word != ETC]
+            return _of_options((each.name, each.value or "") for each in options)
         case [program, "image", name, *rest] if program in (CHECKOUT_PROGRAM, INSTALLED_PROGRAM):
             fields = _of_options(_pairs(rest))
             return None if fields is None else fields if name == ETC else {"stack": name, **fields}

@@ -5,6 +5,7 @@ image, and a squashfs is put together from packed layers without compressing any
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import tarfile
@@ -174,7 +175,13 @@ class LayerBlocks:
 
 def version() -> str:
     """Return what blocks depend on besides their layer and its compression."""
-    return f"{FORMAT}-{hashlib.sha256(facts.data('read_set.toml')).hexdigest()[:8]}"
+    return f"{FORMAT}-{_record()}"
+
+
+@functools.cache
+def _record() -> str:
+    """Return a digest of the record of what is read, which has 100 kB."""
+    return hashlib.sha256(facts.data("read_set.toml")).hexdigest()[:8]
 
 
 def adopt(made: Path, digest: str, compression: Compression, cache: Cache) -> None:

@@ -24,7 +24,6 @@ from sifsquash import sif
 from sifsquash.squashfs import Squashfs
 from sifsquash.values import Content
 
-_WHOLE_SIF = facts.limit("apptainer-whole-sif")
 _WHITEOUT = "c 0:0"  #: the device that hides a path of the image below
 _KINDS: dict[int, Kind] = {
     stat.S_IFREG: "file",
@@ -93,13 +92,14 @@ def _errors(files: Sequence[Path]) -> Iterator[None]:
         with layout_errors():
             yield
     except LayoutError as error:
-        releases = [release for file in files if _WHOLE_SIF.objection(release := origin.apptainer(file))]
+        limit = facts.limit("apptainer-whole-sif")
+        releases = [release for file in files if limit.objection(release := origin.apptainer(file))]
         if not releases:
             raise
         raise LayoutError(
             error.what,
-            cause=f"Apptainer {releases[0]} wrote it. {_WHOLE_SIF.objection(releases[0])}.",
-            next_step=f"apptainer --version    must say {_WHOLE_SIF.since} or later: then build or pull the file again",
+            cause=f"Apptainer {releases[0]} wrote it. {limit.objection(releases[0])}.",
+            next_step=f"apptainer --version    must say {limit.since} or later: then build or pull the file again",
         ) from error
 
 

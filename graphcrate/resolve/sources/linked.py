@@ -23,15 +23,17 @@ class Linked(msgspec.Struct, frozen=True, kw_only=True):
     names: frozenset[str]
 
 
-def is_known(file: LockedFile, cache: Cache) -> bool:
-    """Return whether a wheel was read before."""
-    return kept(_record(file, cache), Linked) is not None
+def known(file: LockedFile, cache: Cache) -> Linked | None:
+    """Return the libraries of a wheel that was read before; None of another one."""
+    return kept(_record(file, cache), Linked)
 
 
 def of(file: LockedFile, cache: Cache) -> Linked:
     """Return the libraries of a wheel that the cache has. Raises IntegrityError where it is damaged."""
-    if (known := kept(_record(file, cache), Linked)) is not None:
-        return known
+    return known(file, cache) or _read(file, cache)
+
+
+def _read(file: LockedFile, cache: Cache) -> Linked:
     needed, names = dict[str, tuple[str, ...]](), set[str]()
     wheel = cache.file(file.sha256, file.name)
     with WheelArchive(wheel) as archive, cache.folder() as folder, (folder / "library").open("w+b") as stream:

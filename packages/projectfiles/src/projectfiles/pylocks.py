@@ -8,9 +8,9 @@ from packaging.pylock import Package, Pylock, PylockSelectError, PylockValidatio
 from packaging.tags import Tag
 from packaging.utils import parse_wheel_filename
 
-from projectfiles.errors import ProjectFileError
+from projectfiles.errors import ProjectFileError, unknown
 from projectfiles.values import Environment, Note
-from projectfiles.words import listed, printable
+from projectfiles.words import printable
 
 if TYPE_CHECKING:
     from packaging import markers
@@ -64,14 +64,7 @@ def _asked(lock: Pylock, name: str, asked: Sequence[str]) -> tuple[list[str], li
     known_extras, known_groups = lock.extras or (), lock.dependency_groups or ()
     for word in asked:
         if word not in (*known_extras, *known_groups, *(lock.default_groups or ())):
-            has = listed(sorted({*known_extras, *known_groups}))
-            raise ProjectFileError(
-                f"{name} has no extra or group {printable(word)!r}" + (f"; it has {has}" if has else ""),
-                kind="extra",
-                where=name,
-                text=word,
-                next_step="leave it out",
-            )
+            raise unknown("extra or group", word, name, {*known_extras, *known_groups})
     groups = [word for word in asked if word not in known_extras]
     return [word for word in asked if word in known_extras], [*(lock.default_groups or ()), *groups]
 
