@@ -51,8 +51,10 @@ def parallel(
         try:
             order = sorted(range(len(items)), key=lambda number: -size(items[number]))
             started = {number: pool.submit(timed, items[number]) for number in order}
-            for future in wait(started.values(), return_when=FIRST_EXCEPTION).done:
-                future.result()
+            done = wait(started.values(), return_when=FIRST_EXCEPTION).done
+            for future in started.values():  # of several errors that of what began first
+                if future in done:
+                    future.result()
             return [started[number].result() for number in range(len(items))]
         except BaseException:
             stop.set()

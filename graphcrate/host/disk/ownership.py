@@ -3,6 +3,7 @@
 Checked where the cache is opened and where a part of it is used, by what `stat` says; nothing is read before.
 """
 
+import contextlib
 import grp
 import os
 import pwd
@@ -115,7 +116,8 @@ def checked(root: Path, group: int | None, say: Say) -> Ownership:
     ownership = replace(ownership, closed=not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
     for path in root.iterdir():
         if path.name in PARTS:
-            ownership.require(path, path.lstat())
+            with contextlib.suppress(FileNotFoundError):  # another run frees the cache
+                ownership.require(path, path.lstat())
     return ownership
 
 

@@ -188,3 +188,10 @@ def test_link_to_a_folder_of_ones_own_is_a_cache(tmp_path):
     (tmp_path / "disk").mkdir(0o700)
     (tmp_path / "link").symlink_to("disk")
     assert opened(Path(tmp_path / "link")) == []
+
+
+def test_part_that_another_run_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
+    root = tmp_path / "cache"
+    root.mkdir(mode=0o700)
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter([folder / "blobs"]))
+    assert ownership.checked(root, None, print).owner == root.stat().st_uid

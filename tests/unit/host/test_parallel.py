@@ -1,9 +1,11 @@
 """Work for many items on threads: what begins first, and what an error ends."""
 
+import concurrent.futures
 import threading
 
 import pytest
 
+from graphcrate.host import parallel as module
 from graphcrate.host.parallel import StoppedError, parallel
 
 
@@ -30,6 +32,16 @@ def test_nothing_begins_after_an_error():
     with pytest.raises(ValueError, match="0"):
         parallel(work, range(100), threads=1)
     assert len(begun) < 100, "one more may have begun while the first was looked at"
+
+
+def test_of_several_errors_that_of_what_began_first_is_raised(monkeypatch):
+    def work(item, _):
+        raise ValueError(item)
+
+    # as on a busy machine, where many have ended before anyone looks
+    monkeypatch.setattr(module, "wait", lambda futures, **_: concurrent.futures.wait(futures))
+    with pytest.raises(ValueError, match=r"^0$"):
+        module.parallel(work, range(100), threads=1)
 
 
 def test_work_that_goes_on_is_stopped_at_its_next_step_after_an_error():

@@ -108,6 +108,7 @@ def test_console_keeps_its_own_escapes_and_shows_others(monkeypatch):
 def test_bars_on_a_terminal_are_drawn_and_show_others_escapes(monkeypatch):
     from rich import progress
 
+    monkeypatch.setenv("TERM", "xterm")  # a shell in an editor is a dumb one, whose cursor stays
     out = io.StringIO()
     console = streams.console(file=out, force_terminal=True, width=100)
     with progress.Progress(progress.TextColumn("{task.description}"), console=console) as bars:
