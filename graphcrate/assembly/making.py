@@ -13,7 +13,9 @@ from graphcrate.assembly import extensions, planned, summary, with_engine
 from graphcrate.assembly.output import ImageFolders, Journal
 from graphcrate.assembly.planned import Forecast, ImageContents
 from graphcrate.checks import new_image
-from graphcrate.checks.reading import CheckedImage, read_image
+from graphcrate.checks.audit.run import Seen
+from graphcrate.checks.new_image import Vetted
+from graphcrate.checks.reading import read_image
 from graphcrate.compat.facts import slim
 from graphcrate.compat.plan import planning
 from graphcrate.compat.requirements import own
@@ -49,12 +51,12 @@ class LookUp(NamedTuple):
 
 
 class MadeImage(NamedTuple):
-    """An image, and whether this build has made it. `checked`: what was read of it, where it was checked now."""
+    """An image, and whether this build has made it. `seen`: what was seen of it, where it was checked now."""
 
     plan: Plan
     report: BuildReport
     is_new: bool
-    checked: CheckedImage | None = None
+    seen: Seen | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +95,8 @@ class Maker:
             if report is not None:
                 return MadeImage(plan, report, is_new=False)
             try:
-                report, checked = self._build(plan, resolution, ctx)
-                return MadeImage(plan, report, is_new=True, checked=checked)
+                vetted = self._build(plan, resolution, ctx)
+                return MadeImage(plan, vetted.report, is_new=True, seen=vetted.seen)
             except BaseDriftError as drift:
                 if sources.locked:
                     raise LockedError(drift.what, cause=drift.cause) from drift
@@ -130,7 +132,7 @@ class Maker:
         tests = _own_tests(resolution.lock, self.contents.additions)
         report = msgspec.structs.replace(report, outcomes=resolution.outcomes, own=tests)
         unseen = report.audit is None or (report.starts is None and bool(plan.added))
-        return _check(report, folder, self.contents.gpu, ctx)[0] if unseen else report
+        return _check(report, folder, self.contents.gpu, ctx).report if unseen else report
 
     @property
     def _site(self) -> SiteCache | None:
@@ -160,8 +162,8 @@ class Maker:
         place, known = first
         return [f"  site      {place.name} has this image, {size(known.size)}: it is taken whole"]
 
-    def _build(self, plan: Plan, resolution: Resolution, ctx: Context) -> tuple[BuildReport, CheckedImage]:
-        """Build the image, check it, and write lock and report beside it; return also what was read of it."""
+    def _build(self, plan: Plan, resolution: Resolution, ctx: Context) -> Vetted:
+        """Build the image, check it, and write lock and report beside it."""
         folder, lock, engine = self.images.folder(plan), resolution.lock, self.images.engine
         self._check_output(plan)
         taken = None
@@ -259,12 +261,12 @@ def check_output(folder: Path, aliases: list[Path]) -> None:
         raise UsageError(error.what, cause=error.cause, next_step=next_step or error.next_step) from error
 
 
-def _check(report: BuildReport, folder: Path, gpus: str, ctx: Context) -> tuple[BuildReport, CheckedImage]:
-    """Add what contracts and audit find to the report, and write it; return also what was read of the image."""
+def _check(report: BuildReport, folder: Path, gpus: str, ctx: Context) -> Vetted:
+    """Add what contracts and audit find to the report, and write it."""
     image = read_image(report.artifact.location, ctx)
-    report = new_image.vet(report, image, folder, ctx, gpus, libraries.advised)
-    write_file(folder / "report.json", encode(report))
-    return report, image
+    vetted = new_image.vet(report, image, folder, ctx, gpus, libraries.advised)
+    write_file(folder / "report.json", encode(vetted.report))
+    return vetted
 
 
 def _own_tests(lock: Lock, additions: Additions) -> OwnTests:

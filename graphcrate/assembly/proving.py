@@ -10,7 +10,7 @@ from graphcrate.assembly import summary
 from graphcrate.assembly.making import MadeImage
 from graphcrate.assembly.output import ImageFolders, Journal
 from graphcrate.checks import new_image
-from graphcrate.checks.reading import CheckedImage
+from graphcrate.checks.audit.run import Seen
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import SuiteOptions
 from graphcrate.engines import run_suites
@@ -52,7 +52,7 @@ class Prover:
                 report = self._test(made, below, ctx)
         if made.is_new and (events := trace.so_far()):
             write_file(folder / timeline.FILE, events)
-        draw(report, folder, ctx, made.checked)
+        draw(report, folder, ctx, made.seen)
         if is_broken:
             new_image.raise_if_broken(report, folder, self.next_steps.with_apt)
         return report
@@ -108,10 +108,10 @@ def may_be_on_top(lock: Lock, additions: Additions) -> bool:
 
 
 @trace.span("draw its page")
-def draw(report: BuildReport, folder: Path, ctx: Context, checked: CheckedImage | None = None) -> None:
+def draw(report: BuildReport, folder: Path, ctx: Context, seen: Seen | None = None) -> None:
     """Write the page of an image beside its report, which is in `folder`, where that is newer.
 
-    `checked`: the image as this run has read it.
+    `seen`: the image as this run has checked it.
     """
     written, page = folder / "report.json", folder / "report.html"
     sources = [path.stat().st_mtime_ns for path in (written, folder / timeline.FILE) if path.is_file()]
@@ -120,7 +120,7 @@ def draw(report: BuildReport, folder: Path, ctx: Context, checked: CheckedImage 
     from graphcrate.pages import report as pages
 
     silent = dataclasses.replace(ctx, quiet=True)  # what it reads was read for the checks
-    write_file(page, pages.html(pages.read(report.layout, silent, checked=checked)).encode())
+    write_file(page, pages.html(pages.read(report.layout, silent, seen=seen)).encode())
 
 
 def _objection(below: BuildReport, report: BuildReport, plan: Plan) -> str:

@@ -164,10 +164,11 @@ def _inputs(plan: Plan, compiling: extensions.Compiling) -> Iterator[_Inputs]:
         base.result()
         ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{more}"))
 
-    with ThreadPoolExecutor(1) as side, ThreadPoolExecutor(1) as loader:
+    with ThreadPoolExecutor(1) as side, ThreadPoolExecutor(1) as loader, ThreadPoolExecutor(1) as reader:
         base = side.submit(bases.prepare_base, ctx, plan.base.base, python.set_result)
         base.add_done_callback(lambda made: _settle(python, made))
         compiler, loaded = side.submit(compiling.prepare), loader.submit(load, base)
+        reader.submit(_look_at, base, ctx)
         try:
             yield _Inputs(base, python, compiler, paths(needed, ctx.cache), arrivals, loaded)
             loaded.result()
@@ -175,6 +176,15 @@ def _inputs(plan: Plan, compiling: extensions.Compiling) -> Iterator[_Inputs]:
             arrivals.stop()
             process.end_all()
             raise
+
+
+@trace.span("read the base")
+def _look_at(base: Future[Base], ctx: Context) -> None:
+    """Read the base for the checks while layers are made. Where it is not made, nothing is read."""
+    from graphcrate.checks.reading import remember
+
+    if base.exception() is None:
+        remember(base.result().layers, ctx)
 
 
 def _settle(python: Future[Path], base: Future[Base]) -> None:

@@ -5,6 +5,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,6 +31,13 @@ from graphcrate.model.words import listed, printable
 AUDIT = "audit.json"  #: beside report.json
 
 
+class Vetted(NamedTuple):
+    """The report of a new image with what was found, and the image as it was seen."""
+
+    report: BuildReport
+    seen: auditing.Seen
+
+
 @trace.span("check the image")
 def vet(
     report: BuildReport,
@@ -38,14 +46,15 @@ def vet(
     ctx: Context,
     gpu: str | None,
     advise: Callable[[Audit, Context], Audit] = lambda audit, _: audit,
-) -> BuildReport:
+) -> Vetted:
     """Add what was found to the report, and report what warns; write the whole audit to the image's folder.
 
     What fails is counted here, and raised by `raise_if_broken`. `image`: as it was read; `advise` adds which packages
     of the system bring the libraries that are missing.
     """
     gpus, check = gpu_models(gpu) if gpu else (), functools.partial(command, "check", report.image)
-    judged = advise(auditing.judge(image.contents, gpus), ctx)
+    look = auditing.look(image.contents)
+    judged = advise(auditing.judge(image.contents, gpus) if gpus else look.audit, ctx)
     audit = msgspec.structs.replace(judged, subject=report.image, digest=report.digest)
     write_file(folder / AUDIT, encode(audit))
     with trace.span("contracts"):
@@ -75,13 +84,14 @@ def vet(
         ),
         gpus={name: finding.status for name, finding in auditing.by_capability(image.contents).items()},
     )
-    return msgspec.structs.replace(
+    vetted = msgspec.structs.replace(
         report,
         contracts=contracts,
         audit=audited,
         starts=naming.starts(image.contents, Packages(image.contents)),
         beside=naming.beside(image.contents),
     )
+    return Vetted(vetted, auditing.Seen(image, look))
 
 
 def failures(report: BuildReport, folder: Path) -> list[str]:

@@ -1,7 +1,8 @@
 """Read an image once, for all that is checked of it: what contracts ask about, and its programs and libraries."""
 
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ from graphcrate.model.audit import Contents
 from graphcrate.model.contract import ImageView
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.platform import DEFAULT, Platform
+from graphcrate.model.report import LayerRecord
 from graphcrate.oci import layer_files
+from ocilayout.spec import LayerBlob
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,19 @@ def tools(
     with ExitStack() as stack:
         folder = stack.enter_context(ctx.cache.folder())
         yield Tools(ctx, stack, _selection(folder, below, chosen), platform)
+
+
+def remember(records: Sequence[LayerRecord], ctx: Context) -> None:
+    """Read layers whose blobs the cache has, so that `read_image` finds there what it asks of them.
+
+    One that cannot be read is left to `read_image`, which says why.
+    """
+    with tools(ctx) as reading:
+        for record in records:
+            blob = LayerBlob(path=ctx.cache.blob(record.digest), media_type=record.media_type)
+            read = functools.partial(layers.read_compared, blob, record.digest, reading.selection)
+            with suppress(LayoutError, OSError):
+                layers.remembered(record.digest, reading.selection, ctx.cache, read)
 
 
 def _selection(folder: Path, below: str = "", chosen: binaries.Keep | None = None) -> Selection:

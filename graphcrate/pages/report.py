@@ -12,7 +12,7 @@ from graphcrate.checks import licences, wording
 from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.audit.run import Look
 from graphcrate.checks.contracts import run as contracts
-from graphcrate.checks.reading import CheckedImage, read_image
+from graphcrate.checks.reading import read_image
 from graphcrate.compat.facts import facts
 from graphcrate.compat.plan import planning
 from graphcrate.compat.proofs import proof_of
@@ -125,16 +125,17 @@ class Page:
     timeline: Timeline | None = None  #: of its build
 
 
-def read(ref: str, ctx: Context, output: Path = Path("dist"), checked: CheckedImage | None = None) -> Page:
+def read(ref: str, ctx: Context, output: Path = Path("dist"), seen: auditing.Seen | None = None) -> Page:
     """Read all that can be read of an image. Raises UsageError for what does not exist, LayoutError.
 
-    `output`: the folder of builds, for NAME:TAG; `checked`: the image where it was read already.
+    `output`: the folder of builds, for NAME:TAG; `seen`: the image where it was looked at already.
     """
     image = locate(ref, output)
     report = find_image(ref, output)[1] if image.has_layout else None
     own = report if report and report.build_key else None
-    checked = checked or read_image(ref, ctx, output)
-    looked, configured = auditing.look(checked.contents), checked.contents.settings
+    checked = seen.image if seen else read_image(ref, ctx, output)
+    looked = seen.look if seen else auditing.look(checked.contents)
+    configured = checked.contents.settings
     findings = own.contracts if own and own.contracts else ()
     proof = proof_of(own, ctx)
     findings = findings or contracts.judge(checked.view, Host(today=settings.today()), contracts.targets(checked.view))

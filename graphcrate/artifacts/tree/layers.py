@@ -28,6 +28,7 @@ from graphcrate.oci.blob import InflateError, TarStream, open_blob
 from graphcrate.oci.entries import Entries, Faults, device_of, overlaid, read_entries
 from graphcrate.oci.layout import Layout
 from ocilayout import spec
+from ocilayout.spec import LayerBlob
 from sifsquash.values import Inode
 
 _FOLDER = "trees"
@@ -225,12 +226,7 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> OpenedTree:
             if files.is_dir() and not tools.selection.hashes:  # its digest was taken when this run wrote both
                 advance(descriptor.size)
                 return read_unpacked(files, tools.selection)
-            digest = hashlib.sha256()
-            with open_blob(blob, advance=advance, digest=digest) as stream:
-                tree = read_layer(stream, tools.selection)
-            # Before it is remembered under that digest, for other images, too.
-            check_digest("layer", descriptor.digest, f"sha256:{digest.hexdigest()}")
-            return tree
+            return read_compared(blob, descriptor.digest, tools.selection, advance)
 
         try:
             return remembered(descriptor.digest, tools.selection, tools.ctx.cache, read_blob)
@@ -241,6 +237,20 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> OpenedTree:
     with tools.ctx.progress.task(f"reading {name}", sum(sizes), brief=True) as task:
         layers = parallel(read, range(len(sizes)), advance=task.advance, size=lambda number: sizes[number])
     return open_layers(name, "layout", layers, layout.config, layout.manifest, layout.index)
+
+
+def read_compared(
+    blob: LayerBlob, digest: str, selection: Selection, advance: Callable[[int], None] = lambda _: None
+) -> LayerTree:
+    """Read a layer, and compare its bytes with its digest: before it is remembered under that, for other images, too.
+
+    Raises LayoutError.
+    """
+    hashed = hashlib.sha256()
+    with open_blob(blob, advance=advance, digest=hashed) as stream:
+        tree = read_layer(stream, selection)
+    check_digest("layer", digest, f"sha256:{hashed.hexdigest()}")
+    return tree
 
 
 def remembered(digest: str, selection: Selection, cache: Cache, read: Callable[[], LayerTree]) -> LayerTree:

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,7 +13,7 @@ from graphcrate.checks.audit import code, metadata, names, space, verbs
 from graphcrate.checks.audit.linking import Linking
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
-from graphcrate.checks.reading import read_image, tools
+from graphcrate.checks.reading import CheckedImage, read_image, tools
 from graphcrate.compat.facts import allowances, facts
 from graphcrate.host import trace
 from graphcrate.host.context import Context
@@ -43,6 +44,13 @@ class Look:
     audit: Audit
     packages: Mapping[str, tuple[str, int]]  #: normalised name → version, bytes of its programs and libraries
     by_gpu: Mapping[str, tuple[AuditFinding, ...]]
+
+
+class Seen(NamedTuple):
+    """An image as it was read, and what its programs and libraries say."""
+
+    image: CheckedImage
+    look: Look
 
 
 def look(contents: Contents) -> Look:

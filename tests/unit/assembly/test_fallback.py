@@ -74,7 +74,11 @@ def call(context, monkeypatch, typed, gpus_are):
     monkeypatch.setattr(run_suites, "prove", lambda report, *_, **__: report)
     audit = new_image.Audited(binaries=1, fail=0, warn=0, note=0)
     monkeypatch.setattr(making, "read_image", lambda *_: None)
-    monkeypatch.setattr(new_image, "vet", lambda report, *_: msgspec.structs.replace(report, audit=audit))
+
+    def vetted(report, *_):
+        return new_image.Vetted(msgspec.structs.replace(report, audit=audit), None)
+
+    monkeypatch.setattr(new_image, "vet", vetted)
     return typed
 
 

@@ -93,7 +93,8 @@ def test_audit_of_a_build_is_for_the_requested_gpus(context, tmp_path):
     report = small_layouts.report(made)
     image = read_image(str(made.path), context)
     failures = {
-        gpu: new_image.vet(report, image, tmp_path, context, gpu).audit.failures for gpu in (None, "v100", "a100")
+        gpu: new_image.vet(report, image, tmp_path, context, gpu).report.audit.failures
+        for gpu in (None, "v100", "a100")
     }
     assert (failures[None], failures["v100"]) == ((), ())
     (failure,) = failures["a100"]

@@ -250,6 +250,6 @@ def test_report_has_the_debian_packages_of_failures(ctx, tmp_path, monkeypatch):
     made = small_layouts.layout(tmp_path / "oci")
     report = new_image.vet(
         small_layouts.report(made, torch_cuda="cpu"), read_image(str(made.path), ctx), tmp_path, ctx, None, advise
-    )
+    ).report
     assert seen
     assert report.audit.packages == ("lib-fail",)

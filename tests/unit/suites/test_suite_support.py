@@ -252,7 +252,7 @@ def test_base_without_updates_warns_in_build_and_page_and_may_be_published(ctx, 
     made = small_layouts.layout(tmp_path / "dist/a/b", [tars.folder("etc"), tars.file("etc/os-release", text)], tag="b")
     report = new_image.vet(
         small_layouts.report(made, torch_cuda="cpu"), read_image(str(made.path), ctx), tmp_path, ctx, None
-    )
+    ).report
     (found,) = [one for one in report.contracts if one.check == "security-updates"]
     assert found.status == "warn"
     assert [line for line in ctx.progress.lines if found.seen in line and found.fix in line]
