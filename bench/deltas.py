@@ -1,9 +1,10 @@
 """Measures what images over one SIF save: bytes beside whole SIFs, equal files, and the bytes that a start reads.
 
-    .venv/bin/python -m bench.deltas BASE PACKAGES … [--folder DIR] [-- options of `image`]
+    .venv/bin/python -m bench.deltas BASE PACKAGES … [--whole N] [--folder DIR] [-- options of `image`]
 
 BASE is NAME:TAG below dist/; each of PACKAGES is what `--with` takes, quoted where it is several. Each image is made
-twice, as a delta over BASE and as a whole SIF, and `diff` has to find nothing between them but names of images. Then
+twice, as a delta over BASE and as a whole SIF, and `diff` has to find nothing between them but names of images. With
+`--whole 5` the first five alone: the SIFs of others, gigabytes each, count as base and delta together. Then
 the SIF of BASE and the deltas leave the page cache, and each delta is started by Apptainer with its last package
 imported: what that brings into memory of both files is what it read from the disk, on a busy machine too.
 Prints a table. Needs apptainer; as a plain user, squashfuse reads, as root the kernel.
@@ -34,13 +35,16 @@ for module, names in importlib.metadata.packages_distributions().items():
 
 
 class Row(NamedTuple):
-    """One set of packages, in bytes. `differing`: paths; `read`: of the base and of the delta, at a start."""
+    """One set of packages, in bytes. `differing`: paths, where both were made.
+
+    `read`: of the base and of the delta, at a start.
+    """
 
     packages: str
     file: Path
     whole: int
     delta: int
-    differing: int
+    differing: int | None
     read: tuple[int, int] = (0, 0)
 
 
@@ -51,6 +55,7 @@ def main() -> None:
     parser.add_argument("base", help="NAME:TAG below dist/")
     parser.add_argument("packages", nargs="+")
     parser.add_argument("--folder", type=Path, help="where to work (default: a new folder below TMPDIR)")
+    parser.add_argument("--whole", type=int, metavar="N", help="make whole SIFs of the first N only (default: of all)")
     given = parser.parse_args(own)
     if not shutil.which("apptainer"):
         sys.exit("needs apptainer: as root, .venv/bin/python -m tests.engines.install")
@@ -59,8 +64,12 @@ def main() -> None:
     try:
         base = folder / "base.sif"
         build("convert", given.base, "--to", "sif", "--output", str(base))
-        sets = enumerate(given.packages)
-        rows = [row for number, packages in sets if (row := made(given.base, packages, folder / f"{number}", more))]
+        whole = len(given.packages) if given.whole is None else given.whole
+        tried = [
+            made(base, given.base, packages, folder / f"{number}", more, is_compared=number < whole)
+            for number, packages in enumerate(given.packages)
+        ]
+        rows = [row for row in tried if row]
         for file in folder.glob("*.s*"):
             forget(file)
         rows = [row._replace(read=started(base, row)) for row in rows]
@@ -77,8 +86,11 @@ def build(*words: str) -> str:
     return done.stdout.decode()
 
 
-def made(base: str, packages: str, stem: Path, more: Sequence[str]) -> Row | None:
-    """Make an image with these packages in both forms, and compare them; the delta stays. None: it does not build."""
+def made(sif: Path, base: str, packages: str, stem: Path, more: Sequence[str], *, is_compared: bool) -> Row | None:
+    """Make an image with these packages as a delta, which stays, and compare it with the whole SIF.
+
+    `sif`: of `base`. None: it does not build.
+    """
     request = ("image", base.partition(":")[0], *more, "--with", packages, "--no-smoke", "--engine", "embedded")
     try:
         image = build(*request).strip()
@@ -87,6 +99,10 @@ def made(base: str, packages: str, stem: Path, more: Sequence[str]) -> Row | Non
         return None
     delta, whole = stem.with_suffix(".delta.sqsh"), stem.with_suffix(".whole.sif")
     build("convert", image, "--to", "delta", "--over", base, "--output", str(delta))
+    if not is_compared:
+        row = Row(packages, delta, sif.stat().st_size + delta.stat().st_size, delta.stat().st_size, None)
+        sys.stderr.write(f"{row}\n")
+        return row
     build("convert", image, "--to", "sif", "--output", str(whole))
     sizes = whole.stat().st_size, delta.stat().st_size
     found = json.loads(build("diff", str(whole), str(delta), "--strict", "--json"))
@@ -127,13 +143,17 @@ def table(base: int, rows: Sequence[Row]) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.packages} | {size(row.whole)} | {size(row.delta)} | {row.differing} | {size(row.read[0])} | "
+        f"| {row.packages} | {size(row.whole)} | {size(row.delta)} | {_differing(row)} | {size(row.read[0])} | "
         f"{size(row.read[1])} |"
         for row in rows
     ]
     whole, delta = sum(row.whole for row in rows), sum(row.delta for row in rows)
     part = f"{delta / whole:.1%} of {size(whole)}, beside a base of {size(base)}"
     return [*lines, f"\n{len(rows)} deltas: {size(delta)}, {part}"]
+
+
+def _differing(row: Row) -> str:
+    return "not compared" if row.differing is None else str(row.differing)
 
 
 if __name__ == "__main__":

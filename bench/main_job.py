@@ -28,6 +28,9 @@ STACK, CUDA = "pyg", "11.7"  #: the torch 2.0.1 variant whose every file PyPI ha
 NEWER = ("2.4.0", "2.5.3", "2.6.1")  #: torch_geometric: each replaces that of the variant in turn
 KEPT_FOR_LAYERS = ("files", "bases", "built")  #: of a cache: downloads, the base, wheels made from sdists
 SAMPLE_SECONDS = 0.1
+#: ext4 gives no inode again for a minute after it was freed, and whoever makes files meanwhile passes over all of those
+#: (fs/ext4/ialloc.c, RECENTCY_MIN): a tenth of a build's processor seconds after another one's folder was removed
+_SETTLED = 61
 
 
 @dataclass(frozen=True)
@@ -232,11 +235,14 @@ def proportional_bytes(process: int) -> int:
 
 @contextlib.contextmanager
 def working_folder(given: Path | None) -> Iterator[Path]:
+    """A new folder, removed at the end: what is measured next does not pay for that."""
     folder = Path(tempfile.mkdtemp(prefix="graphcrate-bench-", dir=given))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.sync()
+        time.sleep(_SETTLED)
 
 
 def link_tree(source: Path, target: Path) -> None:
