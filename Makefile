@@ -20,6 +20,10 @@ quoted = '$(subst ','\'',$(1))'
 unknown := $(filter-out $(goals) doctor.py .venv/%,$(MAKECMDGOALS))
 ifneq ($(unknown),)
 list := $(firstword $(filter WITH APT BUILD_APT BUILD_ENV,$(given)) $(foreach name,$(filter $(settings),$(given)),$(if $($(name)),,$(name))))
+form := $(patsubst tar,oci-archive,$(filter sqsh docker rootfs oci-archive tar,$(firstword $(unknown))))
+ifneq ($(form),)
+$(error $(firstword $(unknown)) is no goal of make: make image, then ./build.py convert $(STACK) --to $(form))
+endif
 closest := $(shell python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1], sys.argv[2:], n=1))' $(call quoted,$(firstword $(unknown))) $(goals) 2>/dev/null)
 $(error $(firstword $(unknown)) is no goal of make$(if $(closest),; the nearest is: make $(closest),$(if $(list),: write $(list)="$(strip $($(list)) $(unknown))",. There are $(goals))))
 endif

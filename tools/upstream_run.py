@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate.cli.retyped import TYPED
 from graphcrate.host import settings
 from graphcrate.host.disk.atomic import write_file
 from graphcrate.host.disk.trees import remove_tree
@@ -90,7 +91,9 @@ class Result:
 
 def ours(words: Sequence[str], cwd: Path = ROOT, **more: object) -> subprocess.Popen[str]:
     """Start a command of this project."""
-    program = [sys.executable, "-E", "-s", str(ROOT / "build.py")]
+    typed = sys._xoptions.get(TYPED)
+    told = ["-X", f"{TYPED}={typed}"] if isinstance(typed, str) else []
+    program = [sys.executable, "-E", "-s", *told, str(ROOT / "build.py")]
     return subprocess.Popen([*program, *words], cwd=cwd, text=True, **more)  # type: ignore[call-overload,no-any-return]
 
 

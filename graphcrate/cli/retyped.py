@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphcrate.host.defects import redacted
 from graphcrate.model import command as commands
@@ -34,6 +34,7 @@ _GOALS: dict[str, dict[str, tuple[str, ...]]] = {
     "image": {"image": SETTINGS["image"]},
     "sif": {"image": _OF_ANY_IMAGE},
     "publish": {"image": _OF_ANY_IMAGE, "publish": SETTINGS["publish"]},
+    "test-upstream": {"image": _OF_ANY_IMAGE},
     "lock": {"lock": OPTIONS["lock"]},
     "images": {"matrix": ("cuda", "platform", "disk", "again", "jobs")},
 }
@@ -41,11 +42,17 @@ _GOALS: dict[str, dict[str, tuple[str, ...]]] = {
 _BARE = rf"[\w@%+=:,./{ETC}-]*[\w@%+=/{ETC}-]"  #: as `shlex.quote` leaves it; a comma at its end is the sentence's
 _REST = "[^']*'(?:\"'\"'[^']*')*"  #: of a word in quotation marks, as `shlex.quote` writes it
 _WORD = rf"(?:'{_REST}|{_BARE})"
-_BY_MAKE = rf"make (?:(?P<goal>[a-z]+) )?{ETC}(?!\w)(?P<settings>(?: (?:'[A-Z_]+={_REST}|[A-Z_]+=(?:{_BARE})?))*)"
+_SETTING = rf"(?: (?:'[A-Z_]+={_REST}|[A-Z_]+=(?:{_BARE})?))"
+_BY_MAKE = rf"make (?:(?P<goal>[a-z]+) )?{ETC}(?!\w)(?P<settings>{_SETTING}*)"
 _OPTION = rf" --(?:(?:{'|'.join(sorted(_FLAGS))})(?![\w-])(?: '')?|[a-z][a-z-]*(?: (?!--){_WORD})?)"
 _PROGRAM = r"(?:'[^']*/build\.py'|[^\s']*/build\.py|graphcrate)"
 _BY_PROGRAM = rf"{_PROGRAM} (?:(?P<verb>[a-z]+) )?{ETC}(?!\w)(?P<options>(?:{_OPTION})*)"
 _AS_TYPED = re.compile(rf"(?<![\w/.-])(?:{_BY_MAKE}|{_BY_PROGRAM})")
+#: a step that a room below made of the whole request, which knows neither the goal nor what is no part of an image
+_REQUEST = re.compile(
+    rf"(?<![\w/.-])(?:make (?P<goal>{'|'.join(SETTINGS)})(?P<settings>{_SETTING}+)|"
+    rf"{_PROGRAM} (?P<verb>{'|'.join(OPTIONS)})(?: (?P<name>(?!--|{ETC}){_WORD}))(?P<options>(?:{_OPTION})+))"
+)
 
 
 def whole(text: str, built: Callable[[Sequence[str]], Command | None] = lambda _: None) -> str:
@@ -53,7 +60,10 @@ def whole(text: str, built: Callable[[Sequence[str]], Command | None] = lambda _
 
     `built`: finds the request for the image that the words of a command name.
     """
-    if ETC not in text or (typed := Typed.here()) is None:
+    if (typed := Typed.here()) is None:
+        return text
+    text = _REQUEST.sub(lambda match: typed.asking(*_step(match), match["name"]) or match[0], text)
+    if ETC not in text:
         return text
 
     def of(match: re.Match[str]) -> str:
@@ -108,6 +118,29 @@ class Typed:
             return redacted(commands.joined([commands.program(), *_replaced(self.words, changed)]))
         return ""
 
+    def asking(self, verb: str, given: Sequence[Setting], name: str | None) -> str:
+        """Return the command with the settings of another request; empty where what was typed makes no such request.
+
+        `name`: its stack or recipe, where it is not among the settings. What no request has stays as it was typed.
+        """
+        own, goals = "".join(self.words[:1]), _GOALS.get(self.goal, {})
+        if verb not in (goals if self.goal else (own,)):
+            return ""
+        request = self.request
+        places = {each.name: each.value or "" for each in given if each.name in ("recipe", "stack")}
+        name = name or next(iter(places.values()), USUAL_STACK)
+        given = [each for each in given if each.name not in places]
+        changed = _differences(request.settings if request else None, given)
+        if not self.goal:
+            return redacted(str(_as(replace(request, arguments=(name,)), verb, changed))) if request else ""
+        if request and request.arguments != (name,):
+            kind, other = ("recipe", "stack") if is_recipe_file(name) else ("stack", "recipe")
+            changed += [Setting(kind, name), Setting(other, "")]
+        reached = {"recipe", "stack"}.union(each.name for each in self.given).union(*goals.values())
+        by_the_goal = {each.name for each in request.settings} - reached if request else set[str]()
+        changed = [each for each in changed if each.name not in by_the_goal]
+        return redacted(self._by_make(changed)) if {each.name for each in changed} <= reached else ""
+
     @property
     def request(self) -> Command | None:
         """The command as a value; None for one that is of no stack, or has an option that is in no row."""
@@ -142,6 +175,26 @@ class Typed:
         given += [each for each in request.settings if each.name in taken - named]
         settings = sorted(_changed(given, changed, in_one=True), key=lambda each: _ORDER.get(each.name, len(ROWS)))
         return commands.joined(["make", self.goal, *(each.by_make() for each in settings)])
+
+
+def _differences(typed: Sequence[Setting] | None, asked: Sequence[Setting]) -> list[Setting]:
+    """What to change of the settings that were typed for those that are asked for; empty values remove.
+
+    `typed`: None where the program got none. A step with a value that only a person knows is no whole request.
+    """
+    if typed is None or any(ETC in (each.value or "") for each in asked):
+        return list(asked)
+    changed = list[Setting]()
+    for row in ROWS:
+        before, after = ([each for each in settings if each.name == row.name] for settings in (typed, asked))
+        if row.field and _words(before) != _words(after):
+            changed += [*([Setting(row.name, "")] if row.adds or not after else ()), *after]
+    return changed
+
+
+def _words(settings: Sequence[Setting]) -> list[str]:
+    """Return the values of one setting, as they are with several in one word."""
+    return [word for each in settings for word in (each.value or "yes").split()]
 
 
 def _as(request: Command, verb: str, changed: Sequence[Setting]) -> Command:

@@ -188,6 +188,65 @@ def test_text_without_a_command_and_cause_of_an_error_stay_as_they_are(asked, ca
     assert "cause: make image … of a stranger\nnext:  make image CUDA=11.8 " in capsys.readouterr().err
 
 
+#: goal of make → words that the program gets, and settings that none of its options is
+ASKING = {
+    "image": ("image pyg --cuda 99", ""),
+    "sif": ("image pyg --cuda 99 --engine embedded --pack 3.10", " KERNEL=3.10"),
+    "publish": ("image pyg --cuda 99 --engine embedded", " TO=r.example/x KEY=cosign.key"),
+    "lock": ("lock pyg --cuda 99", ""),
+    "test-upstream": ("image pyg --cuda 99 --output /x", " SUITE=scatter"),
+}
+
+
+@pytest.mark.parametrize("goal", ASKING)
+def test_error_of_a_goal_of_make_ends_with_that_goal_and_all_its_settings(typed, monkeypatch, goal):
+    words, more = ASKING[goal]
+    monkeypatch.setattr(sys, "_xoptions", {TYPED: f"make {goal} CUDA=99{more}"})
+    code, _, err = typed(*words.split())
+    assert code == 2
+    assert f"next:  make {goal} CUDA=13.2{more}    (" in err
+
+
+def test_each_goal_of_make_that_asks_for_a_stack_keeps_its_name_in_next_steps():
+    text = (Path(__file__).parents[3] / "Makefile").read_text(encoding="utf-8")
+    asking = r"^([a-z-]+): .*\n(?:\t.*\n)*?\t.*\$\((?:stack|requested|request)\)"
+    goals = re.findall(asking, text, re.MULTILINE)
+    assert set(goals) == set(ASKING)
+
+
+@pytest.mark.parametrize(
+    ("words", "by", "step", "whole"),
+    [
+        ("image pyg --cuda 99 --engine embedded --pack 3.10", "make sif CUDA=99 KERNEL=3.10",
+         command("image", "pyg", cuda="13.2", engine="embedded", pack="gzip"), "make sif CUDA=13.2 KERNEL=3.10"),
+        ("image pyg --cuda 13.0 --target dgx2 --engine embedded --plan", "make sif CUDA=13.0 TARGET=dgx2 PLAN=yes",
+         command("image", "pyg", cuda="11.8", target="dgx2"), "make sif CUDA=11.8 TARGET=dgx2 PLAN=yes"),
+        ("image glt --engine embedded --pack zstd", "make sif STACK=glt OVER=glt.sif",
+         command("image", "pyg", cuda="12.6"), "make sif STACK=pyg CUDA=12.6 OVER=glt.sif"),
+        ("image mine.toml --engine embedded --cuda 99", "make sif RECIPE=mine.toml CUDA=99",
+         command("image", "mine.toml", cuda="11.8"), "make sif RECIPE=mine.toml CUDA=11.8"),
+        ("image pyg --engine embedded --with 'a b' --apt git", "make sif 'WITH=a b' APT=git",
+         command("image", "pyg", with_=["b"]), "make sif WITH=b"),
+        ("image pyg --engine embedded --with a --cuda 11.8", "make sif CUDA=11.8 WITH=a",
+         "make image WITH=…", "make sif CUDA=11.8 'WITH=a …'"),  # no whole request
+        ("publish pyg --cuda 99 --plan --to r/x", "make publish CUDA=99 WITH=a TO=r/x KEY=k",
+         command("publish", "pyg", cuda="13.2"), "make publish CUDA=13.2 WITH=a TO=r/x KEY=k"),
+        ("publish pyg:1 --to r/x", "make publish CUDA=11.8 TO=r/x",
+         command("image", "pyg", cuda="11.8", channel="pytorch"), "make publish CUDA=11.8 CHANNEL=pytorch TO=r/x"),
+        ("image pyg --cuda 99 --on slurm", "make image CUDA=99 ON=slurm",
+         command("image", "pyg", cuda="13.2"), "make image CUDA=13.2 ON=slurm"),
+        ("lock pyg --cuda 99", "make lock CUDA=99", command("image", "pyg", cuda="13.2"), "make image CUDA=13.2"),
+        ("image pyg --cuda 11.8 --engine embedded", "make sif CUDA=11.8",
+         command("publish", "pyg", cuda="11.8"), "make publish CUDA=11.8"),  # another command
+        ("image pyg --cuda 99 --on slurm", None, command("image", "pyg", cuda="13.2"), "make image CUDA=13.2 ON=slurm"),
+        ("run pyg:1", None, command("image", "pyg", cuda="13.2"), "make image CUDA=13.2"),
+    ],
+)  # fmt: skip
+def test_step_with_a_whole_request_keeps_what_no_request_has(asked, words, by, step, whole):
+    asked(words, by)
+    assert retyped.whole(f"{step}    (why)") == f"{whole}    (why)"
+
+
 ALL_TYPED = [
     ("image pyg --cuda 11.8", "make image CUDA=11.8"),
     ("image pyg --cuda 11.8", "make sif CUDA=11.8"),
