@@ -35,6 +35,8 @@ _CALLED: Mapping[Form, str] = {
     "docker": "in Docker's store",
     "podman": "in Podman's store",
 }
+#: endings of files of images → the form for `convert` that makes one
+_ENDINGS = {".sif": "sif", ".simg": "sif", ".img": "sif", ".sqsh": "sqsh", ".tar": "docker"}
 _REMOTE = ("oras://", "library://", "http://", "https://")
 
 
@@ -89,6 +91,11 @@ def locate(ref: str, output: Path) -> Located:
     if not is_path and (name := reference.on_registry(ref)):
         return Located(ref=ref, form="registry", name=name)
     raise _missing(ref, output)
+
+
+def is_image_file(ref: str) -> bool:
+    """Return whether a reference has the name of a file of an image, which may be missing."""
+    return Path(ref).suffix in _ENDINGS
 
 
 def check_platform(ref: str, platform: str, asked: Platform | None) -> None:
@@ -190,11 +197,27 @@ def _built(ref: str, output: Path) -> Located | None:
 
 def _missing(ref: str, output: Path) -> UsageError:
     present = [f"{p.parent.parent.parent.name}:{p.parent.parent.name}" for p in output.glob("*/*/oci/index.json")]
+    if is_image_file(ref):
+        return _missing_file(Path(ref), present)
     near = difflib.get_close_matches(ref, present, n=3, cutoff=0.3) or present[:3]
     return UsageError(
         f"there is no image {ref!r}" + (f"; there are {', '.join(near)}" if near else f" in {output}/"),
         cause=f"An image is {FORMS}.",
         next_step=f"{command('image', 'pyg', cuda='11.8')}    builds one",
+    )
+
+
+def _missing_file(path: Path, images: list[str]) -> UsageError:
+    """Say which file is missing. `images`: those that are there, of which such a file is made."""
+    others = [other.name for other in sorted(path.parent.glob(f"*{path.suffix}"))]
+    near = difflib.get_close_matches(path.name, others, n=3, cutoff=0.3) or others[:3]
+    makes = command("convert", *images[-1:] or ("NAME:TAG",), to=_ENDINGS[path.suffix])
+    return UsageError(
+        f"there is no file {str(path)!r}" + (f"; there are {', '.join(near)}" if near else ""),
+        cause=f"An image is {FORMS}.",
+        next_step=f"{makes}    makes one"
+        if images
+        else f"{command('image', 'pyg', cuda='11.8')}    builds an image, of which {makes} makes one",
     )
 
 

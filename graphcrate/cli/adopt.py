@@ -37,13 +37,12 @@ def adopt(
     from graphcrate.compat.variants import catalog
     from graphcrate.host.disk.atomic import write_file
 
-    folder = context or file.parent
+    text, folder = requirement_files.read_text(file), context or file.parent
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", next_step=command("adopt", file))
     target = output or folder / f"{begun.recipe_name(folder.absolute().resolve().name)}.toml"
     if target.suffix != ".toml":
         raise UsageError(f"{target} is not a name of a recipe", next_step=command("adopt", file, output="mine.toml"))
-    text = requirement_files.read_text(file)
     adopted = written.adopt(text, file, folder, catalog.all_recipes(here()), _values(build_arg), _below(folder, target))
     lines = "".join(f"{line}\n" for line in written.lines(adopted, file.name))
     if plan:

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from graphcrate.cli import options
-from graphcrate.cli.options import config, cuda_version, gpu_list, here, named
+from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, present
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.model.command import command
 from graphcrate.model.errors import NetworkError, UsageError
@@ -101,8 +101,8 @@ def check(
         kernel=kernel,
         glibc=glibc,
     )
-    machine = explain.find_target(ctx, described)
-    scope, ref = parts.scope_of(only or ()), named(ref, output, platform)
+    ref = present(ref, output, platform)
+    machine, scope = explain.find_target(ctx, described), parts.scope_of(only or ())
     checked = parts.check(
         ref,
         targets.host_of(machine, shm, settings.today()),
@@ -159,7 +159,7 @@ def audit(
     if names[0].endswith(".lock.json"):
         audited = _audited_lock(names, ctx, base, gpus, output)
     else:
-        names = [named(name, output) for name in names]
+        names = [name if name.endswith(".whl") else present(name, output) for name in names]
         audited = auditing.run(names, ctx, base=base and named(base, output), gpus=gpus, output=output)
     audited = libraries.advised(audited, ctx)
     tables.write(audited, wording.audit(audited), as_json=as_json)

@@ -5,13 +5,14 @@ import difflib
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer.core
 
 from graphcrate.cli import retyped, spoken
 from graphcrate.host import settings, streams, trace
-from graphcrate.model.command import CHECKOUT_PROGRAM, Command, command, is_upkeeps
+from graphcrate.model.command import CHECKOUT_PROGRAM, ETC, Command, command, is_upkeeps
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.words import either, printable
 
@@ -115,10 +116,14 @@ def wrong_usage(error: Any, verb: str) -> UsageError | None:  # noqa: ANN401 (cl
     helps = f"{Command(verb or '--help', ('--help',) if verb else ()).by_program()}    (what it takes)"
     parameter = getattr(error, "param", None)
     if kind == "MissingParameter" and parameter is not None:
-        name = parameter.metavar or parameter.human_readable_name
+        is_option = parameter.param_type_name == "option"
+        name = parameter.opts[0] if is_option else parameter.metavar or parameter.human_readable_name
         cause = f"{name}: {parameter.help}" if getattr(parameter, "help", "") else ""
         example = f"{command('image', 'pyg', cuda='11.8')}    (list has all)" if verb == "image" else ""
-        return UsageError(f"{verb} needs {name}", cause=cause, next_step=example or helps)
+        if is_option and (choices := getattr(parameter.type, "choices", ())):
+            example = str(command(ETC, **{parameter.name: choices[0]}))
+        what = f"{verb} needs {name}" + "".join(f", and there is no file {image}" for image in _missing_images())
+        return UsageError(what, cause=cause, next_step=example or helps)
     if kind == "NoSuchOption":
         typed = str(error.option_name)
         near = sorted(name for name in error.possibilities or () if is_like(typed.lstrip("-"), name.lstrip("-")))
@@ -130,6 +135,13 @@ def wrong_usage(error: Any, verb: str) -> UsageError | None:  # noqa: ANN401 (cl
         )
     text = printable(error.format_message()).removesuffix(".")
     return UsageError(f"{text[:1].lower()}{text[1:]}", next_step=helps)
+
+
+def _missing_images() -> list[str]:
+    """Return the image that was typed first, where that is a file that is not there."""
+    from graphcrate.artifacts.locate import is_image_file
+
+    return [printable(word) for word in sys.argv[2:3] if is_image_file(word) and not Path(word).exists()]
 
 
 def is_like(typed: str, name: str) -> bool:

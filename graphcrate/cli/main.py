@@ -498,7 +498,7 @@ def diff(
     first: Annotated[
         str, typer.Argument(help="NAME:TAG, a path, docker:NAME, podman:NAME or REGISTRY/NAME:TAG.", metavar="A")
     ],
-    second: Annotated[str, typer.Argument(help="The same.", metavar="B")],
+    second: Annotated[str, typer.Argument(help="The other image, named alike.", metavar="B")],
     output: options.Output = Path("dist"),
     everything: Annotated[bool, typer.Option("--all", help="List what may differ too, path by path.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Nothing may differ.")] = False,

@@ -159,7 +159,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdo
 
 
 def of_shared(places: list[str] | None, trust: list[Path] | None, key: Path | None, share: str = "") -> dict[str, Any]:
-    """Return the fields of `SourceOptions` for a shared cache."""
+    """Return the fields of `SourceOptions` for a shared cache. Raises UsageError for a key that is missing or idle."""
+    typed = {"--cache-trust": trust, "--cache-key": key, "--cache-check": share}
+    for path in (*(trust or ()), *([key] if key else ())):
+        if not path.exists():
+            raise UsageError(f"there is no file {path}", next_step=f"{command('keys')}    makes a pair of keys")
+    idle = next((option for option, value in typed.items() if value), "")
+    if idle and not places and not here().environment.get(_VARIABLES["remote_cache"]):
+        step = command(ETC, cache="registry.example/team/cache")
+        raise UsageError(f"{idle} is of a shared cache, and none is named", next_step=step)
     return {"cache": tuple(places or ()), "cache_trust": tuple(trust or ()), "cache_key": key, "cache_check": share}
 
 
@@ -269,6 +277,15 @@ def named(ref: str, output: Path, platform: str = "", *, quiet: bool = False) ->
     if "@" in name:
         check_given_digest(name, place)
     return str(place / name.partition("@")[0].replace(":", "/"))
+
+
+def present(ref: str, output: Path, platform: str = "", *, quiet: bool = False) -> str:
+    """Return an image's whole name, as `named`. Raises UsageError for a missing one, before other options are read."""
+    from graphcrate.artifacts.locate import locate
+
+    name = named(ref, output, platform, quiet=quiet)
+    locate(name, output)
+    return name
 
 
 def place_of(ref: str, output: Path, platform: str = "") -> Path:

@@ -1,6 +1,7 @@
 """The commands `publish`, `verify` and `keys`: arguments to `publish.publication`, `publish.verify`, `attest.keys`."""
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,7 +12,7 @@ import msgspec
 import typer
 
 from graphcrate.cli import options
-from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
+from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, present, write
 from graphcrate.model.command import ETC, command, for_shell, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import DEFAULT, Platform
@@ -120,7 +121,9 @@ def publish(
     """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
     from graphcrate.publish import policy, publication
 
-    ctx, to = here(plain_http=plain_http), to or config().to or _refuse_nowhere()
+    ctx = here(plain_http=plain_http)
+    is_built_first = bool(image) and _is_recipe(image, (cuda, platform), output, ctx, trust_paths=trust_paths)
+    to = to or config().to or _refuse_nowhere()
     if prune or yes or not image:
         _prune(image, to, ctx, prune=prune, yes=yes, as_json=as_json)
         return
@@ -141,15 +144,13 @@ def publish(
         replace=replace,
     )
     publication.destination_of(request, ctx, to)  # fail before anything is built
-    if is_built_first := _is_recipe(image, ctx):
+    if is_built_first:
         build = _build_request(image, cuda, platform, (gpu_list(gpu), target), output, trust_paths=trust_paths)
         request = dataclasses.replace(request, ref=_built(build, request, ctx, plan=plan, as_json=as_json))
     elif cuda or gpu or target:
         _refuse_of_built(image, to)
-    if plan:
-        _plan(request, ctx, to, is_built=not is_built_first, as_json=as_json)
-    else:
-        _deliver(request, ctx, to, as_json=as_json)
+    deliver = functools.partial(_plan, is_built=not is_built_first) if plan else _deliver
+    deliver(request, ctx, to, as_json=as_json)
 
 
 def _deliver(request: "PublishRequest", ctx: "Context", to: str, *, as_json: bool) -> None:
@@ -235,13 +236,33 @@ def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Contex
         sys.stderr.write("".join(f"{line}\n" for line in lines))
 
 
-def _is_recipe(image: str, ctx: "Context") -> bool:
-    """Return whether a recipe is meant, which is built first, and no image. NAME goes before a folder of that name."""
+def _is_recipe(image: str, kind: tuple[str | None, str], output: Path, ctx: "Context", *, trust_paths: bool) -> bool:
+    """Return whether a recipe is meant, which is built first, and no image. `kind`: CUDA version and platform.
+
+    Raises UsageError where there is no such image, recipe or CUDA version of it: that is said before all else.
+    """
+    from graphcrate.compat.requirements import own
+    from graphcrate.compat.variants import catalog
+
+    cuda, platform = kind
+    if not _names_recipe(image, ctx):
+        present(image, output, platform, quiet=True)
+        return False
+    stack = own.find_stack(image, cuda, trusts_paths=trust_paths)
+    recipe = catalog.find_recipe(ctx, stack.name)
+    if stack.cuda:
+        catalog.refuse_unknown_cuda(recipe, stack.cuda, lambda other: command("publish", image, cuda=other))
+    return True
+
+
+def _names_recipe(image: str, ctx: "Context") -> bool:
+    """Return whether a name is that of a recipe. It goes before a folder of that name."""
+    from graphcrate.artifacts.locate import is_image_file
     from graphcrate.compat.variants import catalog
 
     if image.endswith(".toml"):
         return True
-    if ":" in image or "/" in image:
+    if ":" in image or "/" in image or is_image_file(image):
         return False
     if not Path(image).exists():
         return True
@@ -308,15 +329,9 @@ def verify(
     from graphcrate.cli import tables
     from graphcrate.model.answer import Answer, AnswerLine, Section
     from graphcrate.model.errors import ProofError
-    from graphcrate.oci import reference
     from graphcrate.publish import verify as verifying
 
-    if not Path(ref).is_file() and not reference.on_registry(ref):
-        of_hub = "" if ref.startswith(("/", ".")) else f"; {for_shell(f'docker.io/{ref}')} for one of Docker Hub"
-        raise UsageError(
-            f"{ref!r} is not a file and names no registry, and `verify` is for what was published",
-            next_step=f"{command('check', ref)}    for an image here{of_hub}",
-        )
+    _refuse_unpublished(ref, wheels)
     request = verifying.VerifyRequest(
         ref=ref,
         key=key,
@@ -343,6 +358,24 @@ def verify(
             next_step=failed[0].next_step
             or f"do not run it before you know why; {command('publish', '…')} attaches and signs what is missing",
         )
+
+
+def _refuse_unpublished(ref: str, wheels: Path | None) -> None:
+    """Raise UsageError for what is neither a file nor on a registry, and for a folder of wheels that is not there."""
+    from graphcrate.artifacts.names import has
+    from graphcrate.oci import reference
+
+    if not Path(ref).is_file() and not reference.on_registry(ref):
+        of_hub = "" if ref.startswith(("/", ".")) else f"; {for_shell(f'docker.io/{ref}')} for one of Docker Hub"
+        is_here = Path(ref).exists() or any(has(ref, place) for place in options.places_of_images())
+        named_else = "name an image on a registry, REGISTRY/NAME:TAG, or a file that is there"
+        step = f"{command('check', ref)}    for an image here" if is_here else named_else
+        raise UsageError(
+            f"{ref!r} is not a file and names no registry, and `verify` is for what was published",
+            next_step=f"{step}{of_hub}",
+        )
+    if wheels and not wheels.is_dir():
+        raise UsageError(f"there is no folder {wheels}", next_step=command(ETC, wheels="/path"))
 
 
 def keys(

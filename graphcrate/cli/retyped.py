@@ -178,9 +178,9 @@ class Typed:
 
 
 def _differences(typed: Sequence[Setting] | None, asked: Sequence[Setting]) -> list[Setting]:
-    """What to change of the settings that were typed for those that are asked for; empty values remove.
+    """Return what changes the settings that were typed into those that are asked for; empty values remove.
 
-    `typed`: None where the program got none. A step with a value that only a person knows is no whole request.
+    `typed`: None where the program got none. A step with a value that only the user knows is no whole request.
     """
     if typed is None or any(ETC in (each.value or "") for each in asked):
         return list(asked)

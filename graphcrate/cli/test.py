@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphcrate.cli import options
-from graphcrate.cli.options import here, named, write
+from graphcrate.cli.options import here, named, present, write
 from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.runtime import JOBS, RUNNERS
@@ -84,8 +84,8 @@ def try_image(
 
     ctx = here()
     suites, partitions = ([name for name in text.split(",") if name] for text in (suite, partition))
+    refs = [present(ref, output, platform) for ref in refs]
     _check(refs, runner, partitions, matrix=matrix, nodes=nodes)
-    refs = [named(ref, output, platform) for ref in refs]
     find = functools.partial(
         artifact.find,
         suites=suites,
@@ -170,6 +170,8 @@ def job(
         job_ = jobs.on_fabric(job_, explain.find_target(ctx, MachineRequest(target=target)).fabric)
     if JOBS[where].is_slurm and not job_.cpus:
         ctx.progress.note(_DEFAULT_CORES.format(partition or "(none named)"))
+    if jobs.is_missing(ref):
+        ctx.progress.note(f"{ref} is not here: the job opens that path on its cluster")
     sys.stdout.write(jobs.text(jobs.on_base(job_, ctx.environment)))
 
 
@@ -209,9 +211,9 @@ def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matri
         raise UsageError("several images or partitions are a matrix", next_step=command(ETC, matrix=True))
     in_slurm = matrix or runner == "slurm"
     if in_slurm and not partitions:
-        raise UsageError("--partition is missing", next_step="--partition NAME    (sinfo lists them)")
+        raise UsageError("--partition is missing", next_step=f"{command(ETC, partition='NAME')}    (sinfo lists them)")
     if partitions and not in_slurm:
-        raise UsageError("--partition needs --runner slurm", next_step="--runner slurm")
+        raise UsageError("--partition needs --runner slurm", next_step=command(ETC, runner="slurm"))
     if nodes != 1 and not in_slurm:
         raise UsageError(
             "--nodes needs --runner slurm",

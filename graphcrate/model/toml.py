@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from graphcrate.model import codec
+from graphcrate.model.command import command
 from graphcrate.model.errors import RecipeError
 
 Value = TypeVar("Value", bound=msgspec.Struct)
@@ -27,6 +28,9 @@ def load(path: Path, kind: type[Value], contradictions: Contradictions[Value], f
     """Read a file. Errors (RecipeError) begin with its path and the line, and end with `fields`."""
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        step = f"{command('init')}    writes a recipe of what is in this folder"
+        raise RecipeError(f"there is no file {path}", next_step=step) from error
     except (OSError, ValueError) as error:
         raise RecipeError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",

@@ -1,5 +1,6 @@
 """Write jobs as text: a script for sbatch or a shell, a request for PAI. Refuse by name what a runtime cannot do."""
 
+import difflib
 import json
 import re
 import shlex
@@ -9,13 +10,13 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts import origin
-from graphcrate.artifacts.locate import check_given_digest
+from graphcrate.artifacts.locate import check_given_digest, is_image_file
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.facts import addresses, facts
 from graphcrate.compat.facts.fabrics import fabrics
 from graphcrate.compat.plan.planning import EXAMPLES
 from graphcrate.compat.variants.targets import NodeFabric, Partition
-from graphcrate.model.command import command
+from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.runtime import JOBS, RUNTIMES, runtime_name
@@ -97,9 +98,13 @@ def read_runtime(name: str) -> str:
     kinds = [kind for kind in row.jobs if kind in (known, *row.also_called)] if row else []
     if len(kinds) != 1:
         raise UsageError(
-            f"there is no runtime {name!r}; there are {', '.join(JOBS)}", next_step=f"--runtime {next(iter(JOBS))}"
+            f"there is no runtime {name!r}; there are {', '.join(JOBS)}", next_step=command(ETC, runtime=_nearest(name))
         )
     return kinds[0]
+
+
+def _nearest(name: str) -> str:
+    return next(iter(difflib.get_close_matches(name, JOBS, n=1, cutoff=0.3)), next(iter(JOBS)))
 
 
 def read_mount(text: str) -> Mount:
@@ -126,8 +131,10 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
     if path.suffix in _ENDINGS or path.is_file():
         if path.suffix not in opens:
             raise UsageError(
-                f"{runtime} opens {form}, and not {path.name}",
-                next_step=command("convert", "NAME:TAG", to=form[1:]) if opens else "give the image's name",
+                f"{runtime} opens {form}, and not {path.name}{', which is not here' if is_missing(ref) else ''}",
+                next_step=command("convert", "NAME:TAG", to=form[1:])
+                if opens
+                else command("job", f"{job.registry}/NAME:TAG", runtime=runtime),
             )
         # as given: the file may be on the cluster alone
         return f"./{path}" if job.is_dotted and not str(path).startswith((".", "/")) else str(path)
@@ -151,6 +158,11 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
         )
     reference.parse(ref)
     return ref
+
+
+def is_missing(ref: str) -> bool:
+    """Return whether a file of an image is meant that is not here; it may be on the cluster alone."""
+    return is_image_file(ref) and not Path(ref).exists()
 
 
 def image_name(ref: str) -> str:
@@ -179,8 +191,8 @@ def default_command(ref: str, output: Path, stacks: Sequence[Recipe]) -> str:
     program = next((stack.program for stack in _stack_of(ref, output, stacks)), "")
     if not program:
         raise UsageError(
-            f"what shall run in {ref}? It is not an image of a stack, which bring a program",
-            next_step="--command 'python train.py'",
+            f"what shall run in {ref}? {_unknown(ref, 'is not an image of a stack, which bring a program')}",
+            next_step=command(ETC, command="python train.py"),
         )
     return f"python {EXAMPLES}/{program}"
 
@@ -189,12 +201,20 @@ def default_suites(ref: str, output: Path, stacks: Sequence[Recipe]) -> tuple[st
     """Return the suites of an image's stack. Raises UsageError for another image; the rest as `default_command`."""
     suites = next((stack.smoke for stack in _stack_of(ref, output, stacks)), ())
     if not suites:
+        named = f"{stacks[0].name}-cu118.sif"
         raise UsageError(
-            f"which suites has {ref}? It is not known to be an image of a stack, which has some",
+            f"which suites has {ref}? {_unknown(ref, 'is not known to be an image of a stack, which has some')}",
             cause="That is in report.json beside an image, or its name begins with the stack's.",
-            next_step=f"ln -s {shlex.quote(ref)} {stacks[0].name}-cu118.sif    and then give that name",
+            next_step=command("job", named, runtime="reframe")
+            if is_missing(ref)
+            else f"ln -s {shlex.quote(ref)} {named}    and then give that name",
         )
     return suites
+
+
+def _unknown(ref: str, known: str) -> str:
+    """Say why a job's command or suites are unknown: the file of its image is not here, or what is `known` of it."""
+    return "There is no such file here, and its name begins with no stack's" if is_missing(ref) else f"It {known}"
 
 
 def _stack_of(ref: str, output: Path, stacks: Sequence[Recipe]) -> Iterator[Recipe]:

@@ -82,7 +82,7 @@ def test_recipe_with_contradicting_fields_or_bad_bytes_is_refused(tmp_path, repl
     (tmp_path / "r.toml").write_bytes(b"\xff\xfe")
     with refused(RecipeError, "cannot be read"):
         recipes.load(tmp_path / "r.toml")
-    with refused(RecipeError, "mine.toml cannot be read: No such file or directory"):
+    with refused(RecipeError, "there is no file"):
         recipes.load(tmp_path / "mine.toml")
 
 

@@ -248,6 +248,7 @@ BY_COMMANDS = {
     "assembly/test_blocked_sites.py",
     "assembly/test_images.py",
     "cli/test_diff_command.py",
+    "cli/test_missing.py",
 }
 
 
