@@ -34,10 +34,12 @@ endif
 endif
 option = $(if $(2),--$(1) '$(subst ','\'',$(2))')
 python := .venv/bin/python
+# By make -C of another folder, which says itself where it is; what is printed has to work there.
+away = $(if $(findstring w,$(firstword -$(MAKEFLAGS))),$(if $(filter $(realpath $(CURDIR)),$(realpath $(PWD))),,$(CURDIR)))
 # what was typed, of which next steps are made
-told = -X $(call quoted,typed=make $@ $(strip $(foreach name,$(given),$(call quoted,$(name)=$($(name))))))
+told = -X $(call quoted,typed=make $(if $(away),-C $(call quoted,$(away)) )$@ $(strip $(foreach name,$(given),$(call quoted,$(name)=$($(name))))))
 # -E -s: what environment modules leave in PYTHONPATH is not for us
-graphcrate = $(python) -E -s $(told) build.py
+graphcrate = $(python) -E -s $(told) $(if $(away),$(call quoted,$(away)/build.py),build.py)
 upkeep = $(python) -E -s $(told) -m upkeep
 own = $(call option,with,$(WITH)) $(call option,requirements,$(REQUIREMENTS)) $(call option,apt,$(APT)) $(call option,build-apt,$(BUILD_APT)) $(call option,build-env,$(BUILD_ENV))
 # Of the command line alone: environments of clusters have an ARCH of their own.

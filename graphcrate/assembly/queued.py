@@ -21,6 +21,7 @@ from graphcrate.host.disk.atomic import write_file
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.shared.leases import Lease, LeaseFolder, Leases
 from graphcrate.model import codec
+from graphcrate.model.command import TYPED_PATH
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.lock import encode
 from graphcrate.model.trial import CommandOrder, JobCell, Resources, State
@@ -130,18 +131,20 @@ def _taken(left: Sequence[MatrixRow], leases: Leases, ctx: Context) -> Iterator[
 
 
 def on_slurm(
-    request: MatrixRequest, words: Sequence[str], resources: Resources, tasks: int, ctx: Context
+    request: MatrixRequest, words: Sequence[str], resources: Resources, tasks: int, ctx: Context, typed: str = ""
 ) -> list[Result]:
     """Prove the rows by an array of jobs of Slurm, which take them from a queue; return the outcomes of all.
 
-    `words`: of the command for one of them. Ctrl-C cancels the jobs; the same command goes on.
+    `words`: of the command for one of them; `typed`: the whole command as the user typed it. Ctrl-C cancels the jobs;
+    the same command goes on.
     """
     rows = matrix.rows(ctx, request)
     scheduler, resources = on_node.connected(resources, ctx, request.output)
     queue = Queue(scheduler.folder / FOLDER)
     queue.begin(rows)
     left = [row for row in rows if matrix.proved_before(row, request, ctx) is None]
-    order = CommandOrder(words=(*words, "--queue", str(queue.folder)), folder=str(Path().absolute()))
+    taking, folder = (*words, "--queue", str(queue.folder)), str(Path().absolute())
+    order = CommandOrder(words=taking, program=TYPED_PATH, typed=typed, folder=folder)
     ended: Sequence[JobCell] = []
     if left:
         tasks = min(tasks or MOST_TASKS, len(left))

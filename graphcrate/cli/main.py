@@ -289,7 +289,7 @@ def matrix(
         _print_jobs(print_, request, array, queue, ctx)
         return
     if array is not None:
-        results = queued.on_slurm(request, *array, jobs, ctx)
+        results = queued.on_slurm(request, *array, jobs, ctx, retyped.line())
     elif queue is not None:
         results = queued.work(queued.Queue(queue.absolute()), request, ctx)
     else:

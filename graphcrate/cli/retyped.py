@@ -89,6 +89,7 @@ class Typed:
     words: tuple[str, ...]
     goal: str = ""
     given: tuple[Setting, ...] = ()
+    folder: str = ""  #: of `make -C`
 
     @classmethod
     def here(cls) -> "Typed | None":
@@ -97,6 +98,8 @@ class Typed:
         if (option := sys._xoptions.get(TYPED)) is None:
             return cls(tuple(words)) if f"/{program}".endswith(_PROGRAMS) else None
         match shlex.split(option):
+            case ["make", "-C", folder, goal, *settings]:
+                return cls(tuple(words), goal, tuple(_of_make(settings)), folder)
             case ["make", goal, *settings]:
                 return cls(tuple(words), goal, tuple(_of_make(settings)))
             case [_, *others]:
@@ -174,7 +177,8 @@ class Typed:
             given += [Setting("recipe" if is_recipe_file(name) else "stack", name) for name in others]
         given += [each for each in request.settings if each.name in taken - named]
         settings = sorted(_changed(given, changed, in_one=True), key=lambda each: _ORDER.get(each.name, len(ROWS)))
-        return commands.joined(["make", self.goal, *(each.by_make() for each in settings)])
+        make = ["make", "-C", self.folder] if self.folder else ["make"]
+        return commands.joined([*make, self.goal, *(each.by_make() for each in settings)])
 
 
 def _differences(typed: Sequence[Setting] | None, asked: Sequence[Setting]) -> list[Setting]:

@@ -4,6 +4,7 @@ Each `make` of the pages comes to a command of ours that its parser takes, and e
 """
 
 import functools
+import os
 import re
 import shlex
 import shutil
@@ -69,6 +70,19 @@ def test_program_is_told_the_goal_and_the_settings_that_were_typed():
     option = words[words.index("-X") + 1].removeprefix("typed=")
     goal, settings = shlex.split(option)[:2], set(shlex.split(option)[2:])
     assert (goal, settings) == (["make", "image"], {"CUDA=11.8", 'WITH=it\'s a "b" $x', "GPU=v100", "AGAIN="})
+
+
+def test_program_is_told_the_folder_of_make_by_which_it_was_called(tmp_path):
+    def told(*options):
+        words = ["make", "-n", "-o", ".venv/ready-run", *options, "sif", "CUDA=11.8"]
+        environment = {**os.environ, "PWD": str(tmp_path)}
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        words = shlex.split(done.stdout.replace("\\\n", " "))
+        return shlex.split(words[words.index("-X") + 1]), words[words.index("-X") + 2]
+
+    assert told("-C", ROOT) == (["typed=make", "-C", str(ROOT), "sif", "CUDA=11.8"], f"{ROOT}/build.py")
+    (tmp_path / "a b").symlink_to(ROOT)
+    assert told("-C", "a b") == (["typed=make", "-C", str(ROOT), "sif", "CUDA=11.8"], f"{ROOT}/build.py")
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,7 @@ class FakeScheduler:
 
     def submit_array(self, order, resources, tasks):
         self.asked.append((order.words, resources, tasks))
+        self.typed = order.typed
         return [f"7_{number}" for number in range(tasks)]
 
     def look(self, open_jobs):
@@ -154,7 +155,7 @@ class FakeScheduler:
 def on_slurm(project, monkeypatch, views, does, tasks=2):
     scheduler = FakeScheduler(project.root / "dist" / "slurm", views, does)
     monkeypatch.setattr(on_node, "connected", lambda resources, ctx, output: (scheduler, resources))
-    results = queued.on_slurm(MatrixRequest(), ("matrix",), Resources(partition="a"), tasks, project)
+    results = queued.on_slurm(MatrixRequest(), ("matrix",), Resources(partition="a"), tasks, project, "make images")
     return results, scheduler
 
 
@@ -185,6 +186,7 @@ def test_array_proves_the_rows_though_a_node_is_lost(project, monkeypatch):
     ((words, _, tasks),) = scheduler.asked
     assert (words[:2], words[2], tasks) == (("matrix", "--queue"), str(queue.folder), 2)
     assert scheduler.forgotten == ["7_0", "7_1"]
+    assert scheduler.typed == "make images", "of which a job makes its next steps"
     said = project.progress.lines
     assert "matrix: a line of 7_0" in said
     assert "another" not in said

@@ -235,6 +235,11 @@ def test_each_goal_of_make_that_asks_for_a_stack_keeps_its_name_in_next_steps():
          command("image", "pyg", cuda="11.8", channel="pytorch"), "make publish CUDA=11.8 CHANNEL=pytorch TO=r/x"),
         ("image pyg --cuda 99 --on slurm", "make image CUDA=99 ON=slurm",
          command("image", "pyg", cuda="13.2"), "make image CUDA=13.2 ON=slurm"),
+        ("image pyg --cuda 99", "make -C '/a b' sif CUDA=99", command("image", "pyg", cuda="13.2"),
+         "make -C '/a b' sif CUDA=13.2"),
+        ("image pyg --cuda 99", "make -C /a image CUDA=99", command("image", ETC, gpu="v100"),
+         "make -C /a image CUDA=99 GPU=v100"),
+        ("matrix --queue q", "make images ON=slurm", AGAIN, "make images ON=slurm"),  # a job of its array
         ("lock pyg --cuda 99", "make lock CUDA=99", command("image", "pyg", cuda="13.2"), "make image CUDA=13.2"),
         ("image pyg --cuda 11.8 --engine embedded", "make sif CUDA=11.8",
          command("publish", "pyg", cuda="11.8"), "make publish CUDA=11.8"),  # another command
