@@ -132,6 +132,7 @@ def limit(name: str) -> MinimumVersion:
     return limits()[name]
 
 
+@functools.lru_cache(maxsize=4096)
 def numbers(version: str) -> tuple[int, ...]:
     """The numbers that a version begins with, without trailing zeros: `3.10.0-1160.el7` → (3, 10), empty for none."""
     match = _VERSION.match(version.strip().removeprefix("v"))

@@ -5,6 +5,7 @@
 
 import datetime
 import difflib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -312,6 +313,10 @@ def on_newer_base(cuda: str, rows: Sequence[ExplainRow], today: datetime.date) -
     return nearest or max(fitting, key=lambda row: numbers(row.cuda), default=None)
 
 
+#: a table of GPUs asks for those of one recipe some hundred times
+_wish = functools.lru_cache(maxsize=1024)(Requirement)
+
+
 def stack_of(
     recipe: Recipe,
     variant: Variant,
@@ -320,7 +325,7 @@ def stack_of(
     platform: Platform = DEFAULT,
 ) -> Software:
     """Return an image's software, with extensions compiled for these GPUs (none named: for those of the recipe)."""
-    requirements = [Requirement(text) for text in (*recipe.requirements, *variant.requirements, *variant.extensions)]
+    requirements = [_wish(text) for text in (*recipe.requirements, *variant.requirements, *variant.extensions)]
     pins = (bounds for wish in requirements if canonicalize_name(wish.name) == glt.NAME for bounds in wish.specifier)
     architectures, nvcc, impossible = toolkits.of_machines(variant.architectures, platform), "", ""
     options = toolkits.options(candidate.torch_cuda, platform) if variant.extensions else ()
@@ -336,7 +341,7 @@ def stack_of(
         torch_cuda=candidate.torch_cuda,
         python=variant.python,
         suite=variant.base.suite,
-        extensions=tuple(Requirement(text).name for text in variant.extensions),
+        extensions=tuple(_wish(text).name for text in variant.extensions),
         architectures=architectures,
         nvcc=nvcc,
         impossible=impossible,

@@ -200,8 +200,10 @@ def of_these_gpus(driver: str, gpus: Iterable[str], oldest: str = "") -> Iterato
 
 def _forward_compatible(gpus: Sequence[str]) -> str:
     """Whom cuda-compat packages serve, in words; empty where not all. An architecture may be a data center GPU's."""
-    able = {capability for name, capability in facts.all_gpus().items() if facts.forward_compatible(name)}
-    bare = [gpu for gpu in gpus if gpu.startswith("sm_") and facts.compute_capability(gpu) in able]
+    bare = [gpu for gpu in gpus if gpu.startswith("sm_")]
+    if bare:
+        able = {capability for name, capability in facts.all_gpus().items() if facts.forward_compatible(name)}
+        bare = [gpu for gpu in bare if facts.compute_capability(gpu) in able]
     if not all(gpu in bare or facts.forward_compatible(gpu) for gpu in gpus):
         return ""
     return f"data center GPUs of {listed(bare)}" if bare else "this GPU" if gpus else ""

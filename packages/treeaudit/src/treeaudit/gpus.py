@@ -1,5 +1,6 @@
 """Match GPU code with GPUs (CUDA programming guide), by compute capabilities such as 7.0, 9.0a, 10.0f."""
 
+import functools
 import re
 from collections.abc import Collection, Iterable
 
@@ -22,6 +23,11 @@ def has_code(sm: Collection[str], capability: str) -> bool:
 
     X.Y on X.Z with Z ≥ Y, X.Yf alike on its family; X.Ya on X.Y alone.
     """
+    return _has_code(tuple(sm), capability)
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_code(sm: tuple[str, ...], capability: str) -> bool:
     major, minor = capability.split(".")
     plain = (code.rstrip("f").split(".") for code in sm if not code.endswith("a"))
     return f"{capability}a" in sm or any(code[0] == major and int(code[1]) <= int(minor) for code in plain)
