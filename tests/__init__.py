@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import gc
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -10,7 +11,9 @@ ROOT = Path(__file__).resolve().parent.parent
 @functools.cache
 def tree_of_file(path):
     """The syntax tree of a file, parsed once for all house rules. Tests leave it as it is."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    gc.freeze()  # it stays: two million objects of all files, which each search for garbage would walk
+    return tree
 
 
 @functools.cache

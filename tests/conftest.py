@@ -5,6 +5,7 @@ engines that are there; `make test-engines` what is `slow` or needs an engine; `
 """
 
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -59,6 +60,12 @@ def pytest_collection_modifyitems(items):
         marks = {mark.name for mark in item.iter_markers()}
         if marks & {"slow", "installed", "weekly"} and "faults" not in marks and ENGINES not in item.path.parents:
             raise pytest.UsageError(f"{item.nodeid} is {sorted(marks)}: no stage runs that outside tests/engines")
+
+
+def pytest_collection_finish():
+    """Leave what is there now, which stays, out of all later searches for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def needed(item):

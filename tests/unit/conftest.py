@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+import typer.main
 
 from graphcrate.attest import keys
 from graphcrate.compat.facts import facts
@@ -83,6 +84,20 @@ def passwords_stretched_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keys, "_stretch", functools.cache(keys._stretch))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def command_lines_made_once():
+    """Make typer's commands once, not for each command that a test types: all options of all verbs are in them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.main.get_command", functools.cache(typer.main.get_command))
+        yield
+
+
+@pytest.fixture(scope="session")
+def key_pairs(tmp_path_factory):
+    """Two pairs of keys, private and public, with the password `canary`, which takes long to stretch."""
+    return [keys.make_pair(tmp_path_factory.mktemp("keys"), "canary") for _ in range(2)]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """publish and verify against a strict registry on loopback: the order of things, and what does not hold is told."""
 
+import functools
 import json
 import shlex
 import shutil
@@ -12,7 +13,6 @@ import pytest
 
 from graphcrate.artifacts import convert, locate, origin
 from graphcrate.assembly.pipeline import build_image
-from graphcrate.attest import keys
 from graphcrate.model.errors import GateError, NetworkError, RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import decode_lock, encode
 from graphcrate.model.report import BuildParameters, BuildReport, Fallback, SmokeReport
@@ -38,6 +38,14 @@ def ctx(context):
     return context
 
 
+@functools.cache
+def small_lock():
+    """The committed lock of torch with a few packages of its base; bills of whole locks are in tests/unit/attest."""
+    whole = decode_lock((ROOT / "images/torch/cu117/pypi.lock.json").read_bytes())
+    base = msgspec.structs.replace(whole.base, packages=whole.base.packages[:9])
+    return encode(msgspec.structs.replace(whole, base=base))
+
+
 def write_image(folder, tag, *layers):
     """Write an image that may be published, with what its build leaves beside it; return its layout."""
     folder.mkdir(parents=True)
@@ -47,7 +55,7 @@ def write_image(folder, tag, *layers):
     about = {"smoke": suite, "suites": (suite,), "contracts": (contract("pass"),), "build_key": "key-1"}
     (folder / "report.json").write_bytes(encode(small_layouts.report(layout, **about)))
     (folder / "audit.json").write_bytes(encode(audit(layout.digest)))
-    shutil.copy(ROOT / "images/torch/cu117/pypi.lock.json", folder / "lock.json")
+    (folder / "lock.json").write_bytes(small_lock())
     return layout
 
 
@@ -184,8 +192,8 @@ def test_published_statements_verify_and_name_no_machine(ctx, registry, publish)
     assert any(b'"cpuOnlyAllowed":false' in data for data in registry.blobs.values())
 
 
-def test_publish_with_a_key_signs_and_verifies(ctx, publish, registry, tmp_path):
-    private, public = keys.make_pair(tmp_path, "canary")
+def test_publish_with_a_key_signs_and_verifies(ctx, publish, registry, key_pairs):
+    (private, public), (_, other) = key_pairs
     told = checks(ctx, publish().reference, key=public)
     assert (told.pop("name")[0], len(told), any(ok for ok, _ in told.values())) == (True, 6, False)
     found = publish(key=private)
@@ -194,8 +202,6 @@ def test_publish_with_a_key_signs_and_verifies(ctx, publish, registry, tmp_path)
     told = checks(ctx, found.reference, key=public)
     assert (len(told), all(ok for ok, _ in told.values())) == (7, True), told
     assert all(b"canary" not in data for data in registry.blobs.values())
-    (tmp_path / "other").mkdir()
-    _, other = keys.make_pair(tmp_path / "other", "canary")
     told = checks(ctx, found.reference, key=other)
     assert (told.pop("name")[0], any(ok for ok, _ in told.values())) == (True, False), told
     assert "another key" in told["signature"][1]
@@ -298,10 +304,8 @@ def test_missing_key_is_refused_before_anything_else_with_the_command_that_makes
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_file_of_a_folder_is_signed_and_verified_by_what_is_beside_it(publish, tmp_path, ctx, monkeypatch):
-    private, public = keys.make_pair(tmp_path, "canary")
-    (tmp_path / "other").mkdir()
-    _, other = keys.make_pair(tmp_path / "other", "canary")
+def test_file_of_a_folder_is_signed_and_verified_by_what_is_beside_it(publish, tmp_path, key_pairs):
+    (private, public), (_, other) = key_pairs
     published = publish(tmp_path / "shared", key=private, allow_cpu_only=True)
     path = Path(published.reference)
     assert published.signed == "key"
@@ -326,8 +330,8 @@ def test_file_of_a_folder_is_signed_and_verified_by_what_is_beside_it(publish, t
 
 
 @pytest.mark.parametrize("beside", [b"", b"not base64 \xff", b"AAAA", b"MEUC" * 30])
-def test_damaged_signature_of_a_file_is_no_signature(beside, tmp_path):
-    _, public = keys.make_pair(tmp_path, "canary")
+def test_damaged_signature_of_a_file_is_no_signature(beside, tmp_path, key_pairs):
+    _, public = key_pairs[0]
     (tmp_path / "a.sif").write_bytes(b"a")
     (tmp_path / "a.sif.sig").write_bytes(beside)
     found = verify.run(verify.VerifyRequest(ref=str(tmp_path / "a.sif"), key=public), None, None)
@@ -406,8 +410,8 @@ def test_published_oci_archive_unpacks_to_the_same_image(folder, publish, tmp_pa
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.usefixtures("on_cpu")
-def test_published_sif_is_signed_before_its_tags_and_marked_cpu_only(publish, registry, tmp_path, signed):
-    key = keys.make_pair(tmp_path, "canary")[0] if signed else None
+def test_published_sif_is_signed_before_its_tags_and_marked_cpu_only(publish, registry, key_pairs, signed):
+    key = key_pairs[0][0] if signed else None
     found = publish("oras://{}/sifs", allow_cpu_only=True, tags=("latest",), key=key)
     assert (found.signed, found.tags, found.cpu_only) == ("key" if signed else "", (TAG, "latest"), True)
     names = [asked.path.rpartition("/")[2] for asked in registry.seen("/manifests/") if asked.method == "PUT"]

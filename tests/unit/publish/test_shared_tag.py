@@ -7,7 +7,6 @@ import pytest
 
 from graphcrate.artifacts import locate
 from graphcrate.assembly.pipeline import build_image
-from graphcrate.attest import keys
 from graphcrate.cli import options
 from graphcrate.compat.facts import addresses
 from graphcrate.host.net import Client
@@ -20,10 +19,9 @@ from graphcrate.oci import index, platform_index, reference
 from graphcrate.oci.registry import Repository
 from graphcrate.publish import policy, publication, shared_tag, verify
 from ocilayout import spec
-from tests import ROOT
 from tests.made import refused
 from tests.unit import small_layouts, tars
-from tests.unit.publish.test_publishing import ctx
+from tests.unit.publish.test_publishing import ctx, small_lock
 from tests.unit.smoke.test_gate import audit, contract
 
 __all__ = ("ctx",)  # fixtures
@@ -35,10 +33,10 @@ LABELS = {
 OTHER = ARM64 if DEFAULT == AMD64 else AMD64
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    """A private and a public key. One for all: its password is hashed for a second."""
-    return keys.make_pair(tmp_path_factory.mktemp("key"), "canary")
+@pytest.fixture
+def pair(key_pairs):
+    """A private and a public key."""
+    return key_pairs[0]
 
 
 @pytest.fixture
@@ -56,7 +54,7 @@ def built(tmp_path):
         about = {"smoke": ran, "suites": (ran,), "contracts": (contract("pass"),), "build_key": "key-1"}
         (folder / "report.json").write_bytes(encode(small_layouts.report(layout, **about)))
         (folder / "audit.json").write_bytes(encode(audit(layout.digest)))
-        shutil.copy(ROOT / "images/torch/cu117/pypi.lock.json", folder / "lock.json")
+        (folder / "lock.json").write_bytes(small_lock())
         return folder
 
     return make

@@ -22,10 +22,10 @@ NOTHING = (False, "nothing of the kind is attached to this image")
 GITHUB = {"buildType": "https://actions.github.io/buildtypes/workflow/v1", "externalParameters": {"workflow": {}}}
 
 
-@pytest.fixture(scope="module")
-def key(tmp_path_factory):
-    """The pair's private and public file, and the key that signs. One for all: its password is hashed for a second."""
-    private, public = keys.make_pair(tmp_path_factory.mktemp("key"), "canary")
+@pytest.fixture
+def key(key_pairs):
+    """The pair's private and public file, and the key that signs."""
+    private, public = key_pairs[0]
     return private, public, keys.read_private(private, {"COSIGN_PASSWORD": "canary"}, lambda _: None)
 
 
@@ -277,9 +277,10 @@ def test_registry_that_refuses_subject_manifests_gets_tags_and_a_note(
     assert all(ok for ok, _ in checks(ctx, published.reference, key=public).values())
 
 
-def test_nothing_that_the_given_key_did_not_sign_is_listed_as_verified(ctx, registry, publish, key, tmp_path):
-    published = publish(key=key[0])
-    for public, is_listed in ((key[1], True), (keys.make_pair(tmp_path / "other", "canary")[1], False)):
+def test_nothing_that_the_given_key_did_not_sign_is_listed_as_verified(ctx, registry, publish, key_pairs):
+    (private, own), (_, other) = key_pairs
+    published = publish(key=private)
+    for public, is_listed in ((own, True), (other, False)):
         done = verify.run(verify.VerifyRequest(ref=published.reference, key=public), ctx, lambda *_: None)
         assert (set(done.statements) == set(statement.KINDS), bool(done.names)) == (is_listed, is_listed)
         assert is_listed or done.statements == ()
