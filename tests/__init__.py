@@ -6,6 +6,15 @@ import gc
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+#: packages of packages/ that import graphcrate, whose rules hold for them too
+ABOVE = ("buildsite", "upkeep")
+#: folders of sources that the rules of graphcrate hold for
+HOUSE = (ROOT / "graphcrate", *(ROOT / "packages" / name / "src" for name in ABOVE))
+
+
+def modules_of_house():
+    """The files of graphcrate's modules, and of those above it."""
+    return sorted(path for folder in HOUSE for path in folder.rglob("*.py"))
 
 
 @functools.cache

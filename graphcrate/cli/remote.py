@@ -41,7 +41,7 @@ def build(
 
     `typed`: the mirror and the walls, as `sent` has them.
     """
-    from graphcrate.serve import remote
+    from graphcrate.remote import client
 
     if not at or (save and plan_only):
         raise UsageError(
@@ -49,10 +49,10 @@ def build(
             next_step=f"{setting(at='https://site.example/').both()} too, and no plan",
         )
     ctx = here(**shown)
-    question = remote.question_of(sent(request, *typed), save)
+    question = client.question_of(sent(request, *typed), save)
     if save:
-        remote.check_absent(save)
-    site = remote.RemoteSite(at, ctx)
+        client.check_absent(save)
+    site = client.RemoteSite(at, ctx)
     result = site.made("plans" if plan_only else "builds", question, _show if not ctx.quiet else lambda _: None)
     if plan_only:
         write(msgspec.Raw(result.value), f"{result.lines}\n", as_json=as_json)

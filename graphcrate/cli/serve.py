@@ -44,7 +44,7 @@ def serve(
         _give(new_token, users)
         return
     try:
-        from graphcrate.serve import server
+        from buildsite import server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
             raise
@@ -60,7 +60,7 @@ def serve(
 
 
 def _give(name: str, path: Path | None) -> None:
-    from graphcrate.serve.users import new_token
+    from buildsite.users import new_token
 
     if path is None:
         raise UsageError(

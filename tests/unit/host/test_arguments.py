@@ -115,7 +115,7 @@ def test_programs_are_started_by_a_line_alone():
     assert starting - GUESTS == set(STARTERS)
     making = [
         module
-        for module in SOURCES
+        for module in EVERY
         for node in ast.walk(tree_of(module))
         if isinstance(node, ast.Call) and dotted(node.func) in ("Argv", "arguments.Argv", "cast")
         if "Argv" in ast.unparse(node)

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 from graphcrate.model import errors
-from tests import ROOT, definitions_in
+from tests import HOUSE, ROOT, definitions_in
 from tests import tree_of_file as tree
 
 #: made by programs or by a person's work here; not part of the project (in a worktree .git is a file)
@@ -30,6 +30,17 @@ PYTHON = [path for path in TEXTS if path.suffix == ".py"]
 
 def label(path):
     return str(path.relative_to(ROOT))
+
+
+def is_of_house(path):
+    """Return whether a file is a module of graphcrate or of a package above it."""
+    return any(path.is_relative_to(folder) for folder in HOUSE)
+
+
+def module_of(path):
+    """Return the name by which a file is imported."""
+    folder = next((folder for folder in HOUSE[1:] if path.is_relative_to(folder)), ROOT)
+    return ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
 
 
 def test_functions_have_less_than_60_lines():
@@ -61,7 +72,7 @@ def test_modules_and_classes_have_no_vague_names():
 #: rooms in which each value has the name of what it is: a package, a path, a finding
 ROOMS = (
     *("host", "inputs", "checks", "engines", "render", "smoke", "resolve", "artifacts"),
-    *("publish", "pages", "model", "cli", "assembly", "compat", "oci", "serve", "update"),
+    *("publish", "pages", "model", "cli", "assembly", "compat", "oci", "remote"),
 )
 PLAINLY_NAMED = rf"graphcrate/({'|'.join(ROOMS)})/|packages/\w+/src/"
 #: names that fit any value
@@ -85,18 +96,18 @@ def test_variables_have_no_banned_names():
 
 
 def definitions(kind):
-    """Public names at the top of modules of graphcrate, each with the modules that define it."""
+    """Public names at the top of modules of the house, each with the modules that define it."""
     defined = {}
     for path in PYTHON:
-        if path.is_relative_to(ROOT / "graphcrate"):
+        if is_of_house(path):
             for node in tree(path).body:
                 if isinstance(node, kind) and not node.name.startswith("_"):
-                    defined.setdefault(node.name, []).append(label(path))
+                    defined.setdefault(node.name, []).append(module_of(path))
     return defined
 
 
 #: runs inside a build's own sandbox, where it can import nothing of graphcrate
-GUEST = "graphcrate/inputs/extensions/worker.py"
+GUEST = "graphcrate.inputs.extensions.worker"
 
 
 def test_a_class_name_is_defined_once():
@@ -118,10 +129,10 @@ def locals_of(node):
 
 def test_local_names_do_not_shadow_imported_modules():
     """A reader of `additions.add` knows what `additions` is."""
-    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PYTHON}
+    modules = {module_of(path) for path in PYTHON}
     hidden = []
     for path in PYTHON:
-        if path.is_relative_to(ROOT / "graphcrate"):
+        if is_of_house(path):
             imports = [node for node in tree(path).body if isinstance(node, ast.ImportFrom)]
             names = {
                 alias.asname or alias.name
@@ -139,7 +150,7 @@ def test_bare_imported_functions_have_unique_names():
     imported = {
         (node.module, alias.name)
         for path in PYTHON
-        if path.is_relative_to(ROOT / "graphcrate")
+        if is_of_house(path)
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
@@ -147,7 +158,7 @@ def test_bare_imported_functions_have_unique_names():
     by_name = {}
     for name, modules in definitions(ast.FunctionDef).items():
         for module in modules:
-            if (module.removesuffix(".py").removesuffix("/__init__").replace("/", "."), name) in imported:
+            if (module, name) in imported:
                 by_name.setdefault(name, []).append(module)
     namesakes = {name: modules for name, modules in by_name.items() if len(modules) > 1}
     assert set(namesakes) <= {"main"}, namesakes
@@ -208,7 +219,7 @@ def test_every_error_has_a_next_step():
     assert [
         f"{label(path)}:{node.lineno}"
         for path in PYTHON
-        if label(path).startswith("graphcrate/")
+        if is_of_house(path)
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in lacking
         if "next_step" not in {word.arg for word in node.keywords}
@@ -217,7 +228,7 @@ def test_every_error_has_a_next_step():
 
 def test_decode_errors_are_caught_as_unreadable_only():
     parts = re.compile(r"(?:except|suppress\()[^:\n]*\bDecodeError")
-    caught = [label(path) for path in PYTHON if "graphcrate/" in label(path) and parts.search(TEXTS[path])]
+    caught = [label(path) for path in PYTHON if is_of_house(path) and parts.search(TEXTS[path])]
     assert caught == [], "catch graphcrate.model.errors.UNREADABLE"
 
 

@@ -3,13 +3,13 @@
 import ast
 import graphlib
 
-from tests import ROOT, imports, tree_of_file
+from tests import ABOVE, ROOT, imports, tree_of_file
 
 PACKAGE = ROOT / "graphcrate"
 
 #: from the highest floor to the lowest; two rooms on one floor do not know of each other
 FLOORS = (
-    {"cli"}, {"assembly", "publish", "serve"}, {"resolve", "engines", "pages"},
+    {"cli"}, {"assembly", "publish"}, {"resolve", "engines", "pages", "remote"},
     {"inputs", "checks", "smoke", "render"}, {"artifacts", "attest"}, {"oci", "compat"}, {"host"}, {"model"},
 )  # fmt: skip
 ROOMS = {room: floor for floor, rooms in enumerate(reversed(FLOORS), 1) for room in rooms}
@@ -32,7 +32,7 @@ PURE = {
     *("model", "compat", "checks.audit", "checks.contracts", "checks.wording"),
     *("artifacts.formats.runtime_files", "artifacts.tree.compare", "render"),
     *("pages.charts", "pages.html", "pages.timeline"),
-    *("serve.openapi", "serve.questions"),
+    "remote.questions",
     *(
         "oci.image",
         "oci.index",
@@ -53,6 +53,7 @@ PURE = {
     *("resolve.additions.conflict_words", "resolve.additions.stack_bounds"),
 }
 PURE_OF_PACKAGES = {
+    "buildsite.openapi",
     *(f"dockerread.{name}" for name in ("contents", "definition", "dockerfile", "installers", "shell", "stages")),
     *(f"ocilayout.{name}" for name in ("image", "layer", "spec", "tar")),
     *(
@@ -87,7 +88,7 @@ def name_of(path):
 
 
 SOURCES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-#: modules of the libraries of packages/, which are below the house: rooms import them, they import none of it
+#: modules of packages/: of libraries, which rooms import and which import none of them, and of `ABOVE`
 LIBRARIES = {
     ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__"): path
     for source in sorted(ROOT.glob("packages/*/src"))
@@ -166,17 +167,33 @@ def test_folders_of_rooms_have_a_docstring_that_fits_a_screen():
 
 
 def test_imports_of_modules_have_no_circle():
-    own = {module: {name for name in imports(tree_of(module)) if name in LIBRARIES} - {module} for module in LIBRARIES}
-    for graph in ({module: known(module) for module in SOURCES}, own):
-        assert tuple(graphlib.TopologicalSorter(graph).static_order())
+    graph = {module: {name for name in imports(tree_of(module)) if name in EVERY} - {module} for module in EVERY}
+    assert tuple(graphlib.TopologicalSorter(graph).static_order())
 
 
-def test_upkeep_is_imported_by_nothing_that_it_stands_on():
-    assert [
-        f"{module} imports {imported}"
+def package(module):
+    return module.partition(".")[0]
+
+
+def test_packages_above_are_imported_by_nothing_but_the_command_of_one():
+    """That is a wheel's too, where the command is in graphcrate's."""
+    assert {
+        (module, package(imported))
         for module in EVERY
         for imported in imports(tree_of(module))
-        if imported.partition(".")[0] == "upkeep" != module.partition(".")[0]
+        if package(imported) in ABOVE and package(imported) != package(module)
+    } == {("graphcrate.cli.serve", "buildsite")}
+    assert {package(imported) for imported in at_start("graphcrate.cli.serve")}.isdisjoint(ABOVE)
+
+
+def test_buildsite_imports_from_rooms_below_assembly():
+    """Its builds are child processes."""
+    assert [
+        f"{module} imports {imported}"
+        for module in LIBRARIES
+        for imported in sorted(known(module))
+        if package(module) == "buildsite" and room(imported)
+        if ROOMS[room(imported)] >= ROOMS["assembly"]
     ] == []
 
 
@@ -192,13 +209,13 @@ def test_folders_of_upkeep_know_nothing_of_each_other():
 
 
 def test_libraries_import_neither_graphcrate_nor_each_other():
-    ours = {"graphcrate", "doctor", "tools", "tests", *(module.partition(".")[0] for module in LIBRARIES)}
+    ours = {"graphcrate", "doctor", "tools", "tests", *map(package, LIBRARIES)}
     assert [
         f"{module} imports {imported}"
         for module in LIBRARIES
         for imported in imports(tree_of(module))
-        if module.partition(".")[0] != "upkeep"
-        if (top := imported.partition(".")[0]) in ours and top != module.partition(".")[0]
+        if package(module) not in ABOVE
+        if (top := package(imported)) in ours and top != package(module)
     ] == []
 
 
@@ -225,7 +242,7 @@ def test_only_host_uses_environment_processes_and_clock():
     calls = ("environ", "getenv", "putenv", "fork", "system", "popen", "execv", "execve", "posix_spawn", "spawnv")
     doors = {*(f"os.{call}" for call in calls), "datetime.now", "datetime.today", "date.today"}
     others = [module for module in SOURCES if module not in GUESTS and room(module) != "host"]
-    others += [module for module in LIBRARIES if module.startswith("upkeep.")]
+    others += [module for module in LIBRARIES if package(module) in ABOVE]
     assert [use for module in others for use in uses(module, DOORS, doors)] == []
 
 

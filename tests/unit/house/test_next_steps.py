@@ -16,14 +16,13 @@ from graphcrate.host.context import Context
 from graphcrate.model import command as commands
 from graphcrate.model.command import ETC, OPTIONS, SETTINGS, Command, Setting, command, setting, without
 from graphcrate.model.options import ROWS
-from tests import ROOT, tree_of_file
+from tests import HOUSE, ROOT, modules_of_house, tree_of_file
 from tests.commands import command_line, makefile, objections, upkeeps
 from tests.unit.doctor.test_doctor_explain import TEXTS
 from tests.unit.house.test_wiring import RECIPE
 from tests.unit.made_up_host import MadeUp
 
-SOURCES = (ROOT / "graphcrate", ROOT / "packages/upkeep/src")
-MODULES = sorted(path for source in SOURCES for path in source.rglob("*.py"))
+MODULES = modules_of_house()
 #: makes the command of whatever was asked for: tests/unit/assembly/test_build.py has its rows
 OF_A_REQUEST = ROOT / "graphcrate/compat/variants/request.py"
 OLD_KERNEL = {"/proc/sys/kernel/osrelease": "3.10.0-1160.el7.x86_64\n"}
@@ -71,7 +70,7 @@ def made(maker, node):
 
 def label(path):
     """The path of a module in its package's folder."""
-    return next(path.relative_to(source).as_posix() for source in SOURCES if path.is_relative_to(source))
+    return next(path.relative_to(source).as_posix() for source in HOUSE if path.is_relative_to(source))
 
 
 CALLS = {

@@ -21,7 +21,7 @@ from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile, decode_
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.publish import bill
 from graphcrate.resolve.sources.target import target_of
-from tests import ROOT
+from tests import ROOT, modules_of_house
 from tests.made import RECIPES, place, refused
 from tests.unit import small_debian
 from tests.unit.contract_cases import GOOD, HOST, OS_RELEASE, files, release
@@ -213,7 +213,7 @@ def test_python_sources_contain_no_suite_name():
     name = re.compile(rf"\b({'|'.join(suites.known())})\b")
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text[:60]}"
-        for path in sorted((ROOT / "graphcrate").rglob("*.py"))
+        for path in modules_of_house()
         for line, text in strings(path)
         if name.search(text)
     ]

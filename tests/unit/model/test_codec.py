@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from graphcrate.model import codec
-from tests.conftest import ROOT
+from tests import ROOT, modules_of_house
 
 PARTS = 30
 
@@ -44,5 +44,5 @@ def test_codec_decodes_a_new_type_on_several_threads(switching, read):
 
 def test_only_model_codec_decodes_into_types():
     around = re.compile(r"msgspec\.(convert\(|(json|msgpack)\.(Decoder|decode\([^\n]*type=))")
-    modules = [path for path in (ROOT / "graphcrate").rglob("*.py") if around.search(path.read_text())]
+    modules = [path for path in modules_of_house() if around.search(path.read_text())]
     assert modules == [ROOT / "graphcrate/model/codec.py"]

@@ -44,7 +44,7 @@ from graphcrate.resolve.sources.target import WheelTarget, target_of
 from nsbox.syscalls import MACHINES
 from ocilayout import spec
 from sifsquash import sif
-from tests import ROOT
+from tests import ROOT, modules_of_house
 from tests.made import place, refused
 from tests.unit.contract_cases import GOOD, HOST
 from treeaudit.loader import loadable, system_folders
@@ -231,7 +231,7 @@ def test_no_other_module_has_names_of_a_platform():
     name = re.compile("|".join(re.escape(one) for one in sorted(ours, key=len, reverse=True)))
     found = {
         f"{path.relative_to(ROOT)}:{line}: {text[:60]}"
-        for path in sorted((ROOT / "graphcrate").rglob("*.py"))
+        for path in modules_of_house()
         if str(path.relative_to(ROOT)) not in EXCEPTIONS
         for line, text in strings(path)
         if name.search(text)

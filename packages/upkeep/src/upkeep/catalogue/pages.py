@@ -46,7 +46,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Item:
+class VariantItem:
     """A variant with what is known of it. `lock`: the committed one of its first candidate that has one."""
 
     recipe: Recipe
@@ -168,7 +168,7 @@ def file_name(name: str, language: str) -> str:
     return f"{name}.html" if language == "en" else f"{name}.{language}.html"
 
 
-def _items(ctx: Context, output: Path, recipes: Sequence[Recipe], maps: Sequence[Support]) -> Iterator[Item]:
+def _items(ctx: Context, output: Path, recipes: Sequence[Recipe], maps: Sequence[Support]) -> Iterator[VariantItem]:
     known = list(standings(ctx, recipes))
     for recipe, its_support in zip(recipes, maps, strict=True):
         reports = list(_reports(output / recipe.name))
@@ -184,7 +184,7 @@ def _items(ctx: Context, output: Path, recipes: Sequence[Recipe], maps: Sequence
                 for each in shown
                 if each.proof and each.proof.digest not in there
             ]
-            yield Item(
+            yield VariantItem(
                 recipe=recipe,
                 variant=variant,
                 candidate=first.candidate.name if first else "",
