@@ -30,6 +30,7 @@ from graphcrate.host.progress import Progress
 from graphcrate.oci import credentials, push, reference
 from graphcrate.oci.layout import Layout, read_layout
 from graphcrate.oci.registry import Repository
+from ociregistry.push import Pushed
 
 STARTS_WITHIN = 60  #: seconds
 
@@ -103,7 +104,7 @@ def wait_for(address: str) -> None:
     sys.exit("the registry does not start")
 
 
-def pushed(address: str, layout: Layout, name: str = "first") -> tuple[float, push.Pushed]:
+def pushed(address: str, layout: Layout, name: str = "first") -> tuple[float, Pushed]:
     """(seconds, what became of it) of a push by our client."""
     target = reference.parse(f"{address}/team/image:{name}")
     find = functools.partial(credentials.find, target, {})

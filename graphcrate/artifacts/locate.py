@@ -14,8 +14,8 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.model.tree import Form
-from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, read_layout
+from ociregistry import reference
 from sifsquash import sif, squashfs
 
 FORMS = (

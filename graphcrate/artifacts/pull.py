@@ -19,12 +19,12 @@ from graphcrate.model.report import LayerRecord, PackageBytes
 from graphcrate.oci import access, index
 from graphcrate.oci.blob import open_blob
 from graphcrate.oci.index import PlatformImage
-from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.validate import inspect_layer
 from ocilayout import spec
 from ocilayout.image import digest_of
 from ocilayout.spec import LayerBlob
+from ociregistry.reference import Reference
 
 #: Raise it whenever the same image would give other layers.
 FORMAT = 1

@@ -363,7 +363,7 @@ def verify(
 def _refuse_unpublished(ref: str, wheels: Path | None) -> None:
     """Raise UsageError for what is neither a file nor on a registry, and for a folder of wheels that is not there."""
     from graphcrate.artifacts.names import has
-    from graphcrate.oci import reference
+    from ociregistry import reference
 
     if not Path(ref).is_file() and not reference.on_registry(ref):
         of_hub = "" if ref.startswith(("/", ".")) else f"; {for_shell(f'docker.io/{ref}')} for one of Docker Hub"

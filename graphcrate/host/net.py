@@ -36,6 +36,15 @@ class HttpError(NetworkError, errors.HttpError):
             error.next_step += f"{comma} or name a mirror: {mirror}"
         return error
 
+    @classmethod
+    def of_theirs(cls, error: errors.HttpError) -> Self:
+        """The same error as one of ours."""
+        if isinstance(error, cls):
+            return error
+        ours = cls.because(error.failure)
+        ours.retry_after, ours.is_final = error.retry_after, error.is_final
+        return ours
+
     @property
     def why(self) -> str:
         """In a few words, beside the name of the server."""
@@ -49,9 +58,7 @@ def _translated() -> Iterator[None]:
     except HttpError:
         raise
     except errors.HttpError as error:
-        ours = HttpError.because(error.failure)
-        ours.retry_after, ours.is_final = error.retry_after, error.is_final
-        raise ours from error.__cause__
+        raise HttpError.of_theirs(error) from error.__cause__
     except DifferentFileError as error:
         raise IntegrityError(
             error.what,

@@ -7,9 +7,9 @@ from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.net import Client
 from graphcrate.oci import credentials
-from graphcrate.oci.credentials import Credential
-from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Repository
+from ociregistry.credentials import Credential
+from ociregistry.reference import Reference
 
 Find = Callable[[Reference, Mapping[str, str]], Credential | None]
 

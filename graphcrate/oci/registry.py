@@ -1,180 +1,23 @@
-"""A repository of a registry over HTTP: manifests and blobs, each checked against its digest (distribution spec 1.1).
-
-`session` logs in; `upload` and `push` write.
-"""
-
-import re
-import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import msgspec
+"""A repository of a registry as `ociregistry` has it, whose failures are errors of ours here."""
 
 from graphcrate.host.net import HttpError
-from graphcrate.model import codec
-from graphcrate.model.command import for_shell
-from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError
-from graphcrate.oci.session import LARGEST_ANSWER, Session
-from ocilayout import spec
-from ocilayout.image import digest_of
-
-if TYPE_CHECKING:
-    from patienthttp.client import Response
-
-ACCEPT = ", ".join((*spec.INDEX_TYPES, *spec.MANIFEST_TYPES))
-PAGES = 64  #: of a list; a registry that answers with more is broken
-_NEXT = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
-LARGEST_DOCUMENT = 4 << 20  #: the distribution spec asks registries to take manifests of at least this size
+from graphcrate.host.parallel import parallel
+from graphcrate.oci import refusals
+from ociregistry import repository
+from ociregistry.errors import RegistryError, RegistryFailure
+from patienthttp import errors
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest or index as it was served. `digest` is over its bytes."""
-
-    data: bytes
-    media_type: str
-
-    @property
-    def digest(self) -> str:
-        return digest_of(self.data)
-
-
-class _Tags(msgspec.Struct):
-    tags: tuple[str, ...] | None = ()
-
-
-class _Typed(msgspec.Struct, rename="camel"):
-    media_type: str = ""
-
-
-class Repository(Session):
+class Repository(repository.Repository):
     """One repository of a registry. Safe from many threads."""
 
-    def url(self, kind: str, what: str) -> str:
-        """An address below the repository's: `url("manifests", "v1")`."""
-        return f"{self.address}/v2/{self.name.partition('/')[2]}/{kind}/{what}"
+    parallel = staticmethod(parallel)
 
-    def manifest(self, what: str) -> Document:
-        """The manifest or index of a tag or digest. Raises ResolutionError where there is none, NetworkError."""
-        name = f"{self.name}{'@' if what.startswith('sha256:') else ':'}{what}"
-        response = self._ask("GET", self.url("manifests", what), {"Accept": ACCEPT}, LARGEST_DOCUMENT)
-        if response.status == 404:
-            raise ResolutionError(
-                f"{name} does not exist",
-                cause="The registry knows no such image or tag, or shows it only to those who are logged in.",
-                next_step=f"check the name; list the tags: skopeo list-tags {for_shell(f'docker://{self.name}')}",
-            )
-        document = Document(data=response.body, media_type=_media_type(response))
-        if what.startswith("sha256:"):
-            self._check("manifest", what, document.digest)
-        return document
+    def error(self, failure: RegistryFailure) -> RegistryError:
+        return refusals.error(failure)
 
-    def config(self, descriptor: spec.Descriptor) -> bytes:
-        """A small blob, checked. Raises IntegrityError, NetworkError."""
-        response = self._ask("GET", self.url("blobs", _checked(descriptor)), {})
-        if response.status == 404:
-            raise NetworkError(
-                f"{self.host} has the image {self.name} without its blob {descriptor.digest} (HTTP 404)",
-                cause="The image was pushed or deleted in part.",
-                next_step="push the image again, or name another base",
-            )
-        self._check("blob", descriptor.digest, digest_of(response.body))
-        if len(response.body) != descriptor.size:
-            raise IntegrityError(
-                f"the blob {descriptor.digest} of {self.name} has {len(response.body)} bytes, and its manifest says "
-                f"{descriptor.size}",
-                cause="Whoever wrote the manifest did not read the blob, or somebody changed it.",
-                next_step="push it again, or ask whoever published it",
-            )
-        return response.body
-
-    def has(self, descriptor: spec.Descriptor) -> bool:
-        """Return whether a blob is there, whole. Raises NetworkError."""
-        response = self.ask("HEAD", self.url("blobs", _checked(descriptor)))
-        if response.status in (401, 403) and self.is_ours(response.url):
-            raise self.refused(response)
-        return response.status == 200 and response.headers.get("Content-Length") in (None, str(descriptor.size))
-
-    def blob(self, descriptor: spec.Descriptor, partial: Path, advance: Callable[[int], None]) -> None:
-        """Fill the file `partial` with a blob, going on where an earlier try stopped.
-
-        Raises IntegrityError for other bytes than the digest says, NetworkError.
-        """
-        url = self.url("blobs", _checked(descriptor))
-        sha256 = descriptor.digest.removeprefix("sha256:")
-        for renewed in (False, True):
-            headers = self.authorization
-            try:
-                self.client.download(
-                    url, partial, size=descriptor.size, sha256=sha256, headers=headers, advance=advance
-                )
-                return
-            except HttpError as error:
-                if error.failure.status != 401 or renewed:
-                    raise self.explained(error) from error
-            # A token lasts minutes, and the layers before this one may have taken longer.
-            self._ask("HEAD", url, {})
-
-    def pages(self, url: str, headers: Mapping[str, str] = {}) -> Iterator["Response"]:
-        """Yield the answers of a list that comes in pages. Raises NetworkError."""
-        for _ in range(PAGES):
-            response = self.ask("GET", url, headers)
-            yield response
-            link = _NEXT.search(response.headers.get("Link") or "")
-            url = urllib.parse.urljoin(response.url, link[1]) if link else ""
-            if not self.is_ours(url):
-                return
-
-    def tags(self) -> list[str]:
-        """List the repository's tags; none where there is no such repository. Raises NetworkError."""
-        names: list[str] = []
-        for response in self.pages(self.url("tags", "list?n=1000")):
-            if response.status == 404:
-                break
-            if response.status != 200:
-                raise self.unexpected(response, f"a question what {self.name} has")
-            try:
-                names += codec.decode(response.body, _Tags).tags or ()
-            except UNREADABLE as error:
-                raise self.unexpected(response, f"a question what {self.name} has") from error
-        return names
-
-    def remove(self, tag: str) -> None:
-        """Remove the manifest of a tag, where there is one. Raises NetworkError."""
-        try:
-            digest = self.manifest(tag).digest
-        except ResolutionError:
-            return
-        response = self.ask("DELETE", self.url("manifests", digest))
-        if response.status not in (200, 202, 204, 404):
-            raise self.unexpected(response, f"the removal of {self.name}:{tag}")
-
-    def _ask(self, method: str, url: str, headers: Mapping[str, str], limit: int = LARGEST_ANSWER) -> "Response":
-        """An answer of 200 or 404, after logging in where the registry asks for it."""
-        response = self.ask(method, url, headers, limit=limit)
-        if response.status not in (200, 404):
-            raise self.unexpected(response, f"a question about {self.name}")
-        return response
-
-    def _check(self, what: str, digest: str, served: str) -> None:
-        if served != digest:
-            raise IntegrityError(
-                f"{self.host} served another {what} than {digest}: {served}",
-                cause="The registry is damaged or a proxy on the way changed the answer.",
-                next_step="try again, or name the base in another registry",
-            )
-
-
-def _checked(descriptor: spec.Descriptor) -> str:
-    if not spec.DIGEST.fullmatch(descriptor.digest):
-        raise IntegrityError(f"the manifest names a blob {descriptor.digest!r}, which is not a sha256 digest")
-    return descriptor.digest
-
-
-def _media_type(response: "Response") -> str:
-    """Return the document's own media type; an old OCI manifest leaves it to the header."""
-    try:
-        stated = codec.decode(response.body, _Typed).media_type
-    except UNREADABLE:
-        stated = ""
-    return stated or (response.headers.get("Content-Type") or "").partition(";")[0].strip()
+    def unanswered(self, error: errors.HttpError) -> HttpError:
+        ours = HttpError.of_theirs(error)
+        cause, next_step = refusals.reworded(ours.failure, self.host, writes=self.writes)
+        ours.cause, ours.next_step = ours.cause or cause, next_step or ours.next_step
+        return ours

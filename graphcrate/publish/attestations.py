@@ -13,13 +13,13 @@ from graphcrate.host.context import Context
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, ResolutionError
 from graphcrate.model.report import BuildParameters
-from graphcrate.oci import push, referrers
 from graphcrate.oci.registry import Repository
-from graphcrate.oci.upload import UploadBlob
 from graphcrate.publish import provenance
 from graphcrate.publish.policy import ImageEvidence
 from ocilayout import spec
 from ocilayout.image import descriptor_of, digest_of
+from ociregistry import push, referrers
+from ociregistry.upload import UploadBlob
 
 
 def of(candidate: ImageEvidence, digest: str, ctx: Context) -> tuple[Statement, ...]:
@@ -60,7 +60,7 @@ def files(candidate: ImageEvidence, ctx: Context) -> dict[str, bytes]:
 
 
 class AttachedStatements(msgspec.Struct, frozen=True, kw_only=True):
-    """Statements beside an image. `digests`: of all manifests; `referrers`: what `oci.referrers` lists of them."""
+    """Statements beside an image. `digests`: of all manifests; `referrers`: as `ociregistry.referrers` lists them."""
 
     digests: tuple[str, ...] = ()
     referrers: tuple[spec.Descriptor, ...] = ()

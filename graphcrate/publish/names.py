@@ -11,8 +11,8 @@ from graphcrate.attest.statement import Statement
 from graphcrate.model.errors import UsageError
 from graphcrate.model.words import joined
 from graphcrate.oci import reference
-from graphcrate.oci.reference import Reference
 from graphcrate.publish.destinations.parse import vpc_reference
+from ociregistry.reference import Reference
 
 
 class NameCheck(NamedTuple):

@@ -11,12 +11,12 @@ from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
-from graphcrate.oci.reference import TAG_RULE, is_tag
 from graphcrate.publish.destinations.destination import Deliveries, Destination, Published
 from graphcrate.publish.destinations.folder import SharedFolder
 from graphcrate.publish.destinations.oras import OrasRegistry
 from graphcrate.publish.destinations.registry import Registry
 from graphcrate.publish.policy import ImageEvidence, PublishRequest, examine, refuse_tags
+from ociregistry.reference import TAG_RULE, is_tag
 
 #: asked in this order what `--to` means to them; the last takes what has no other's form
 DESTINATIONS: tuple[type[Destination], ...] = (SharedFolder, OrasRegistry, Registry)

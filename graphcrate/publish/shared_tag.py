@@ -20,11 +20,13 @@ from graphcrate.model.errors import (
     UsageError,
 )
 from graphcrate.model.platform import Platform
-from graphcrate.oci import index, platform_index, push
+from graphcrate.oci import index, platform_index
 from graphcrate.oci.platform_index import Index
-from graphcrate.oci.registry import Document, Repository
+from graphcrate.oci.registry import Repository
 from graphcrate.publish.verify import attached_to
 from ocilayout import spec
+from ociregistry import push
+from ociregistry.repository import Document
 
 TRIES = 6  #: of setting a tag that others set at the same moment
 _TITLE, _CUDA, _TORCH = "org.opencontainers.image.title", "graphcrate.cuda", "graphcrate.torch"

@@ -25,11 +25,13 @@ from graphcrate.model.errors import IntegrityError, UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildParameters, BuildReport
 from graphcrate.model.words import joined
-from graphcrate.oci import access, push, reference, referrers
-from graphcrate.oci.reference import Reference
-from graphcrate.oci.registry import Document, Repository
+from graphcrate.oci import access, push, reference
+from graphcrate.oci.registry import Repository
 from graphcrate.publish import attestations, names, provenance
 from ocilayout import spec
+from ociregistry import referrers
+from ociregistry.reference import Reference
+from ociregistry.repository import Document
 
 _MOST_BESIDE = 4096  #: bytes of a signature or a checksum; they have some hundred
 MOST_BUNDLES = 1000  #: that are read of one image; one that is published to ten names has twenty

@@ -23,9 +23,9 @@ from graphcrate.model.runtime import JOBS, RUNTIMES, runtime_name
 from graphcrate.model.suite import SUITES
 from graphcrate.model.words import visible
 from graphcrate.oci import reference
-from graphcrate.oci.reference import Reference
 from graphcrate.render import slurm_batch
 from graphcrate.render.layout import render_template
+from ociregistry.reference import DOCKER_HUB, SCHEME, Reference, on_registry
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ def read_mount(text: str) -> Mount:
 
 def find_image(ref: str, runtime: str, output: Path) -> str:
     """Return the path or the reference by which a runtime opens an image. Raises UsageError where it cannot."""
-    ref = reference.on_registry(ref) if ref.startswith(reference.SCHEME) else ref
+    ref = on_registry(ref) if ref.startswith(SCHEME) else ref
     path, job = Path(ref), JOBS[runtime]
     opens = job.files
     form = opens[0] if opens else "images on a registry"
@@ -151,7 +151,7 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
         )
     if not job.pulls:
         raise UsageError(f"{runtime} needs a file: there is no {ref}", next_step=f"give the path of a {form}")
-    if job.pulls == "registry" and not reference.on_registry(ref) and (ours or "/" not in ref):
+    if job.pulls == "registry" and not on_registry(ref) and (ours or "/" not in ref):
         raise UsageError(
             f"{runtime} pulls from a registry, and {ref!r} names no registry",
             next_step=f"give its address there: {job.registry}/{ref}",
@@ -405,7 +405,7 @@ def _dlc(job: Job) -> dict[str, object]:
 def pai_image(text: str) -> str:
     """Return the address from which PAI pulls: inside the VPC for Alibaba's registries. Raises UsageError."""
     parsed = reference.parse(text)
-    if parsed.host == reference.DOCKER_HUB:
+    if parsed.host == DOCKER_HUB:
         return str(parsed).removeprefix(f"{parsed.host}/").removeprefix("library/")
     return str(parsed).replace(parsed.host, addresses.inside_vpc(parsed.host) or parsed.host, 1)
 

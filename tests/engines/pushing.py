@@ -6,10 +6,12 @@ import pytest
 
 from graphcrate.host.net import Client
 from graphcrate.host.progress import Progress
-from graphcrate.oci import push, reference, upload
-from graphcrate.oci.credentials import Credential
+from graphcrate.oci import push, reference
 from graphcrate.oci.registry import Repository
 from ocilayout import spec
+from ociregistry import upload
+from ociregistry.credentials import Credential
+from ociregistry.push import put_manifest
 from tests.unit import small_layouts, tars
 
 MIB = 1 << 20
@@ -33,7 +35,7 @@ def send(address, layout, name, *, form="oci", login=None, environment=None, pau
         where = reference.parse(f"{address}/{name}")
         target = Repository(client, where, lambda: login, writes=True, **more)
         pushed = push.push_layout(target, layout, form, Progress())
-        push.put_manifest(target, where.tag, push.manifest_of(layout, form)[0], pushed.media_type)
+        put_manifest(target, where.tag, push.manifest_of(layout, form)[0], pushed.media_type)
         return pushed
 
 

@@ -17,12 +17,12 @@ from graphcrate.artifacts.tree.compare import ALLOWANCES
 from graphcrate.host.net import Client
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import DiskFullError
-from graphcrate.oci import push
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.reference import parse
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.validate import Validation, validate
 from graphcrate.publish.destinations import oras
+from ociregistry import push
 from sifsquash import sif
 from sifsquash.values import Compression
 from tests.engines import tricky

@@ -11,9 +11,9 @@ import pytest
 
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.plan import ConfigStep
-from graphcrate.oci.credentials import Credential
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
+from ociregistry.credentials import Credential
 from tests.conftest import ROOT
 from tests.engines import tiny
 from tests.engines.daemons import MACHINE, registry_server

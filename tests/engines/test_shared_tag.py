@@ -12,9 +12,9 @@ from graphcrate.model.platform import AMD64, ARM64
 from graphcrate.oci import push
 from graphcrate.oci.image import make_image, recorded
 from graphcrate.oci.layout import write_layout
-from graphcrate.oci.registry import Document
 from graphcrate.publish import shared_tag
 from ocilayout.layer import LayerWriter
+from ociregistry.repository import Document
 from sifsquash import sif
 from tests.conftest import ROOT
 from tests.engines import tiny

@@ -21,6 +21,7 @@ from graphcrate.model.words import size
 from graphcrate.oci import access, reference
 from graphcrate.oci.layout import Layout
 from ocilayout import spec
+from ociregistry.reference import Reference
 
 #: Which layers of an image on a registry are brought here: up to a gigabyte in all, the lowest first; all; none.
 Fetch = Literal["small", "all", "none"]
@@ -87,7 +88,7 @@ def _pair(image: Located, tools: Tools) -> OpenedTree:
     return filesystems.read_squashed("sif", image.ref, (base, image.path), tools)
 
 
-def _pulled(name: reference.Reference, fetch: Fetch, tools: Tools) -> OpenedTree:
+def _pulled(name: Reference, fetch: Fetch, tools: Tools) -> OpenedTree:
     """Read an image of a registry."""
     source = access.repository(name, tools.ctx)
     image = pull.find_manifest(source, name, tools.ctx.cache, tools.platform)

@@ -29,11 +29,13 @@ from graphcrate.inputs.shared.entry import CacheEntry, SharedFile
 from graphcrate.inputs.shared.leases import LeaseFolder, LeaseStore
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError, UsageError
-from graphcrate.oci import access, credentials, push, reference
+from graphcrate.oci import access, credentials, reference
 from graphcrate.oci.registry import Repository
-from graphcrate.oci.upload import UploadBlob
 from ocilayout import spec
 from ocilayout.image import descriptor_of
+from ociregistry import push
+from ociregistry.reference import on_registry
+from ociregistry.upload import UploadBlob
 from patienthttp.errors import ABSENT, redacted
 
 _FILE = "application/octet-stream"
@@ -370,7 +372,7 @@ def parse(text: str, ctx: Context) -> CachePlace:
     if text.startswith(("https://", "http://")):
         address = text.rstrip("/")
         return WebServer(redacted(address), address, Client(ctx.environment, note=ctx.progress.note, sleep=_pause))
-    if named := reference.on_registry(text):
+    if named := on_registry(text):
         repository = reference.parse(named)
         return RegistryCache(
             repository.name,

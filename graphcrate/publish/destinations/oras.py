@@ -15,16 +15,17 @@ from graphcrate.attest.keys import PrivateKey
 from graphcrate.host.context import Context
 from graphcrate.host.progress import Progress
 from graphcrate.oci import credentials, push
-from graphcrate.oci.push import Pushed
-from graphcrate.oci.reference import Reference
-from graphcrate.oci.registry import Document, Repository
-from graphcrate.oci.upload import UploadBlob
+from graphcrate.oci.registry import Repository
 from graphcrate.publish.destinations.destination import CPU_ONLY, EMULATED, Delivery, converted, made_of
 from graphcrate.publish.destinations.parse import oras_location
 from graphcrate.publish.destinations.registry import Registry, Sent
 from graphcrate.publish.policy import ImageEvidence, PublishRequest
 from ocilayout import spec
 from ocilayout.image import descriptor_of
+from ociregistry.push import Pushed, put_manifest
+from ociregistry.reference import Reference
+from ociregistry.repository import Document
+from ociregistry.upload import UploadBlob
 
 CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -105,7 +106,7 @@ class OrasRegistry(Registry):
     ) -> str:
         """Set each tag to the SIF."""
         for tag in tags:
-            push.put_manifest(target, tag, document.data, document.media_type)
+            put_manifest(target, tag, document.data, document.media_type)
         return ""
 
     def _send(

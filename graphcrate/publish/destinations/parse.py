@@ -11,7 +11,7 @@ from graphcrate.compat.facts import addresses
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.oci import reference
-from graphcrate.oci.reference import Reference
+from ociregistry.reference import DOCKER_HUB, Reference
 
 _SUFFIXES = (".sif", ".sqsh", ".squashfs", ".tar", ".tgz")
 #: instance, region, path
@@ -89,7 +89,7 @@ def _location(text: str, where: str) -> Location:
         refuse(text, "the tag is missing")
     # a stand-in where names are to be appended: `host` alone has no repository to check
     known = reference.parse(f"{host}/{path or 'name'}:{tag or 'tag'}")
-    if known.host == reference.DOCKER_HUB and not (path if not tag else "/" in path):
+    if known.host == DOCKER_HUB and not (path if not tag else "/" in path):
         refuse(text, "on Docker Hub images lie below a user's name: docker.io/USER")
     return Location(known.host, path, tag)
 

@@ -9,16 +9,19 @@ from graphcrate.compat.facts import addresses
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.model.words import listed
-from graphcrate.oci import access, credentials, push, referrers
-from graphcrate.oci.push import Pushed
-from graphcrate.oci.reference import Reference, parse
-from graphcrate.oci.registry import Document, Repository
+from graphcrate.oci import access, credentials, push
+from graphcrate.oci.reference import parse
+from graphcrate.oci.registry import Repository
 from graphcrate.publish import attestations, shared_tag
 from graphcrate.publish.destinations.destination import Delivery, Destination, Published
 from graphcrate.publish.destinations.parse import registry_location, vpc_reference
 from graphcrate.publish.policy import ImageEvidence, PublishRequest, short_tag
 from graphcrate.render import jobs
 from ocilayout import spec
+from ociregistry import referrers
+from ociregistry.push import Pushed
+from ociregistry.reference import Reference
+from ociregistry.repository import Document
 from patienthttp.errors import is_loopback
 
 

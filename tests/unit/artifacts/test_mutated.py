@@ -28,12 +28,12 @@ from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.disk import documents
 from graphcrate.inputs.bases import deb as debs
 from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError, RecipeError
-from graphcrate.oci import realms
 from graphcrate.oci.index import decode_document
 from graphcrate.oci.validate import inspect_layer
 from graphcrate.resolve.sources import index
 from ocilayout import spec
 from ocilayout.spec import LayerBlob
+from ociregistry import realms
 from sifsquash import sif
 from sifsquash.squashfs import Squashfs
 from tests.unit import elfmaker, squashfs_samples, tars

@@ -27,10 +27,10 @@ from graphcrate.host.net import Client
 from graphcrate.model.errors import CacheError, UsageError
 from graphcrate.model.lock import LockedFile
 from graphcrate.model.report import SmokeReport, SuiteClaim
-from graphcrate.oci import upload
 from graphcrate.publish.destinations import folder as destination
 from graphcrate.resolve.sources import fetch
 from graphcrate.smoke import memory
+from ociregistry import upload
 from tests.unit import races, small_layouts, tars
 
 pytestmark = pytest.mark.fuzz
@@ -318,7 +318,7 @@ def test_http_client_serves_many_threads(server):
     assert all(itertools.chain(*run(make)))
 
 
-# oci/upload
+# ociregistry.upload
 
 
 class Slow(int):

@@ -9,9 +9,9 @@ import pytest
 from graphcrate.host.net import Client
 from graphcrate.model.errors import NetworkError, UsageError
 from graphcrate.oci import credentials, reference
-from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository
 from ocilayout import spec
+from ociregistry.credentials import Credential
 from tests.made import refused
 from tests.unit.registry_server import RegistryServer
 

@@ -9,9 +9,10 @@ import pytest
 
 from graphcrate.host.net import Client
 from graphcrate.model.errors import NetworkError
-from graphcrate.oci import credentials, realms, reference, session
-from graphcrate.oci.credentials import Credential
+from graphcrate.oci import credentials, reference
 from graphcrate.oci.registry import Repository
+from ociregistry import realms, session
+from ociregistry.credentials import Credential
 from tests.made import refused
 from tests.unit import tars
 from tests.unit.authority import make_authority

@@ -8,9 +8,10 @@ import pytest
 from graphcrate.host.net import Client
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci import reference, upload
+from graphcrate.oci import reference
 from graphcrate.oci.registry import Repository
 from graphcrate.publish.destinations import oras
+from ociregistry import upload
 from sifsquash import sif
 from tests.unit import tars
 

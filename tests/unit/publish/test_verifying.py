@@ -11,9 +11,9 @@ from graphcrate.attest.statement import Subject
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import BuildReport
-from graphcrate.oci import referrers
 from graphcrate.publish import provenance, verify
 from ocilayout import spec
+from ociregistry import referrers
 from tests.unit.publish.test_publishing import TAG, checks, ctx, folder, publish
 
 __all__ = ("ctx", "folder", "publish")  # fixtures

@@ -68,7 +68,8 @@ ROUTES: Sequence[Address] = (
 async def _refused(request: Request, error: Exception) -> Response:
     """An expected error: as JSON for the API, as text for a page."""
     assert isinstance(error, GraphcrateError)
-    status, error = _STATUS.get(type(error), 500), for_user(error)
+    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+    error = for_user(error)
     if not request.url.path.startswith("/v1/"):
         return PlainTextResponse(f"{site_of(request).shown(error)}\n", status)
     what, cause, step = map(site_of(request).shown, (error.what, error.cause, error.next_step))

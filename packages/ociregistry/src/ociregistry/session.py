@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from graphcrate.host.net import HttpError
-from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
-from graphcrate.oci import realms, refusals
-from graphcrate.oci.credentials import Credential
-from graphcrate.oci.realms import Challenge
-from graphcrate.oci.reference import DOCKER_HUB, Reference
-from graphcrate.oci.refusals import Refused, RegistryRefusal
-from patienthttp.errors import FOLLOWED, TEMPORARY, NoAnswer, host_of, is_loopback
+from ociregistry import errors, realms, threads
+from ociregistry.credentials import Credential
+from ociregistry.errors import UNREADABLE, Fault, RegistryError, RegistryFailure
+from ociregistry.realms import Challenge
+from ociregistry.reference import DOCKER_HUB, Reference
+from patienthttp.errors import FOLLOWED, TEMPORARY, FetchFailure, HttpError, NoAnswer, host_of, is_loopback
 
 if TYPE_CHECKING:
-    from graphcrate.host.net import Client
-    from patienthttp.client import Body, Response
+    from patienthttp.client import Body, Client, Response
 
 FindCredential = Callable[[], Credential | None]
 Result = TypeVar("Result")
@@ -36,6 +32,8 @@ ANSWERS = frozenset(range(200, 600)) - TEMPORARY - frozenset(FOLLOWED)
 _WANTS_TLS = re.compile(
     rb"HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port|speaking plain HTTP to an SSL-enabled"
 )
+#: how OpenSSL calls an answer that is not TLS
+_NO_TLS = re.compile("wrong version number|record layer failure|packet length too long", re.IGNORECASE)
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _LONGEST_MESSAGE = 200
 LARGEST_ANSWER = 64 << 20  #: bytes of a small blob, of a statement, or of an error
@@ -57,8 +55,18 @@ class _Faults(msgspec.Struct):
     errors: tuple[_Fault, ...] = ()
 
 
+# Made once: msgspec crashes where several threads are the first to resolve the annotations of a type.
+_TOKEN, _FAULTS = msgspec.json.Decoder(_Token), msgspec.json.Decoder(_Faults)
+
+
 class Session:
-    """A session with one repository of a registry, for `registry.Repository`. Safe from many threads."""
+    """A session with one repository of a registry, for `repository.Repository`. Safe from many threads.
+
+    Its methods raise RegistryError and HttpError. A program with errors of its own overrides `error` and `unanswered`:
+    what they return is a kind of these two and of its own.
+    """
+
+    parallel: threads.Parallel = staticmethod(threads.parallel)  #: runs the uploads of a push side by side
 
     def __init__(
         self,
@@ -89,7 +97,7 @@ class Session:
         self.client, self.retry = client, client.retry(TRIES)
         self.retry.first_pause = FIRST_PAUSE
         self._origin = realms.origin(self.address)
-        self._find_credential, self._trusted, self._writes = find_credential, trusted_realms, writes
+        self._find_credential, self._trusted, self.writes = find_credential, trusted_realms, writes
         #: what tokens are asked for, beside what the registry says
         self._scopes = [f"repository:{reference.repository}:{'pull,push' if writes else 'pull'}"]
         self._scopes += [f"repository:{name}:pull" for name in self.mount_from]
@@ -115,14 +123,14 @@ class Session:
         *,
         limit: int = LARGEST_ANSWER,
     ) -> "Response":
-        """An answer of any status but redirects, temporary ones and 401, after retries. Raises NetworkError.
+        """An answer of any status but redirects, temporary ones and 401, after retries.
 
         `limit`: its bytes at most.
         """
         return self.retrying(lambda: self.once(method, url, headers, body, limit=limit))
 
     def retrying(self, attempt: Callable[[], Result], position: Callable[[], int] = lambda: 0) -> Result:
-        """Try within the session's budget (`Retry.call`). Raises NetworkError."""
+        """Try within the session's budget (`Retry.call`)."""
 
         def tried() -> Result:
             try:
@@ -138,7 +146,7 @@ class Session:
             raise self.explained(error) from error
 
     def _raise_if_tls(self) -> None:
-        """Raises NetworkError where a registry that was asked without TLS, and cut that, speaks it."""
+        """Raises RefusedError where a registry that was asked without TLS, and cut that, speaks it."""
         if not self.address.startswith("http:"):
             return
         try:
@@ -149,16 +157,24 @@ class Session:
             raise self._wants_tls(str(error.failure.kind) if error.failure.status is None else "") from error
         raise self._wants_tls()
 
-    def _wants_tls(self, fault: str = "") -> NetworkError:
+    def _wants_tls(self, fault: str = "") -> RegistryError:
         """The error for a registry that speaks TLS and was asked without. `fault`: of its certificate."""
         is_here = is_loopback(host_of(self.address))
-        return self._error(Refused.WITHOUT_TLS_HERE if is_here else Refused.WITHOUT_TLS, fault=fault)
+        return self.failed(Fault.WITHOUT_TLS_HERE if is_here else Fault.WITHOUT_TLS, detail=fault)
 
-    def _error(self, kind: Refused, response: "Response | None" = None, **facts: Any) -> NetworkError:  # noqa: ANN401
-        """The error for a refusal; an answer has status, codes and words of its own."""
+    def error(self, failure: RegistryFailure) -> RegistryError:
+        """The error of a failure."""
+        return errors.error(failure)
+
+    def unanswered(self, error: HttpError) -> HttpError:
+        """The error of a registry without a usable answer."""
+        return error
+
+    def failed(self, kind: Fault, response: "Response | None" = None, **facts: Any) -> RegistryError:  # noqa: ANN401
+        """The error of this repository for these facts; an answer has status, codes and words of its own."""
         if response is not None:
             facts |= {"status": response.status, "codes": self.codes(response), "message": self._message(response)}
-        return refusals.error(RegistryRefusal(kind=kind, host=self.host, name=self.name, **facts))
+        return self.error(RegistryFailure(kind=kind, host=self.host, name=self.name, **facts))
 
     def once(
         self,
@@ -196,7 +212,7 @@ class Session:
         return url
 
     def log_in(self, header: str, used: Mapping[str, str]) -> bool:
-        """Answer the registry's challenge; False where another thread did since `used`. Raises NetworkError."""
+        """Answer the registry's challenge; False where another thread did since `used`. Raises RefusedError."""
         with self._lock:
             if self._authorization != used:
                 return False
@@ -229,26 +245,26 @@ class Session:
         if response.status != 200:
             raise self.refused(response)
         try:
-            answer = codec.decode(response.body, _Token)
+            answer = _TOKEN.decode(response.body)
         except UNREADABLE:
             answer = _Token()
         token = answer.token or answer.access_token
         if not token or not token.isascii() or not token.isprintable():
-            raise self._error(Refused.TOKEN, other=host_of(challenge.realm))
+            raise self.failed(Fault.TOKEN, other=host_of(challenge.realm))
         return token
 
     def _check_realm(self, realm: str) -> None:
-        """Raises NetworkError where a login would reach someone whom it is not for."""
+        """Raises RefusedError where a login would reach someone whom it is not for."""
         host = host_of(realm)
         if self.address.startswith("https:") and not realm.startswith("https://"):
-            raise self._error(Refused.REALM, other=host)
+            raise self.failed(Fault.REALM, other=host)
         if self._credential is not None and not realms.may_see(realm, self.address, self._trusted):
-            raise self._error(Refused.OTHER_SITE, other=host)
+            raise self.failed(Fault.OTHER_SITE, other=host)
 
     def _ask_realm(self, challenge: Challenge, scopes: tuple[str, ...]) -> "Response":
         credential, service = self._credential, challenge.service
         if credential is not None and credential.identity_token:
-            form = {"grant_type": "refresh_token", "client_id": "graphcrate", "service": service}
+            form = {"grant_type": "refresh_token", "client_id": self.client.agent, "service": service}
             form |= {"scope": " ".join(scopes), "refresh_token": credential.identity_token}
             body = urllib.parse.urlencode(form).encode()
             headers = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -259,51 +275,45 @@ class Session:
         address = f"{challenge.realm}{'&' if '?' in challenge.realm else '?'}{urllib.parse.urlencode(query)}"
         return self.client.send("GET", address, headers=headers, accept=ANSWERS)
 
-    def refused(self, response: "Response | None" = None) -> NetworkError:
+    def refused(self, response: "Response | None" = None) -> RegistryError:
         """The error for an answer of 401 or 403, or for a challenge that cannot be met."""
         if self._is_open:
-            return self._error(Refused.PLAIN_LOGIN, other=host_of(self.address))
-        kind = Refused.PUSH if self._writes else Refused.PULL
-        return self._error(kind, response, status=401, has_login=self._credential is not None)
+            return self.failed(Fault.PLAIN_LOGIN, other=host_of(self.address))
+        kind = Fault.PUSH if self.writes else Fault.PULL
+        return self.failed(kind, response, status=401, has_login=self._credential is not None)
 
-    def unexpected(self, response: "Response", doing: str) -> NetworkError:
+    def unexpected(self, response: "Response", subject: str) -> RegistryError:
         """The error for an answer that ends the work: what the registry says of it, without our secrets."""
         if response.status in (401, 403):
             return self.refused(response)
         if response.status == 400 and self.address.startswith("http:") and _WANTS_TLS.search(response.body):
             return self._wants_tls()
-        return self._error(Refused.ANSWER, response, doing=doing)
+        return self.failed(Fault.ANSWER, response, subject=subject)
 
-    def unencrypted(self, url: str) -> NetworkError:
+    def unencrypted(self, url: str) -> RegistryError:
         """The error for an upload that would leave TLS."""
-        return self._error(Refused.UPLOAD, other=host_of(url))
+        return self.failed(Fault.UPLOAD, other=host_of(url))
 
-    def too_long(self, length: int) -> NetworkError:
+    def too_long(self, length: int) -> RegistryError:
         """The error for a request that is refused however short it is."""
-        return self._error(Refused.LENGTH, doing=f"{length} bytes")
+        return self.failed(Fault.LENGTH, subject=f"{length} bytes")
 
-    def explained(self, error: HttpError) -> NetworkError:
-        """The same error, or a better one, for what users of registries meet often."""
+    def explained(self, error: HttpError) -> RegistryError | HttpError:
+        """The same error as `unanswered` has it, or a better one, for what users of registries meet often."""
         failure = error.failure
         if failure.status in (401, 403):
             return self.refused()
         if failure.status == 429:
-            return self._error(Refused.MANY)
-        if refusals.is_plain_http(failure, str(error)):
-            return self._error(Refused.TLS)
-        cause, next_step = refusals.reworded(failure, self.host, writes=self._writes)
-        error.cause, error.next_step = error.cause or cause, next_step or error.next_step
-        return error
+            return self.failed(Fault.MANY)
+        if _is_plain_http(failure, str(error)):
+            return self.failed(Fault.TLS)
+        return self.unanswered(error)
 
     def check_stored(self, response: "Response", digest: str, what: str) -> None:
-        """Raises IntegrityError where the registry has stored something under another digest."""
+        """Raises DamagedError where the registry has stored something under another digest."""
         stored = response.headers.get("Docker-Content-Digest") or digest
         if stored != digest:
-            raise IntegrityError(
-                f"{self.host} has taken {what} {digest} for {stored}",
-                cause="The registry is damaged, or a proxy on the way changes what is sent.",
-                next_step="run the same command again; where it repeats itself, push to another registry",
-            )
+            raise self.failed(Fault.STORED, subject=what, digest=digest, other=stored)
 
     def codes(self, response: "Response") -> tuple[str, ...]:
         """The error codes of the distribution specification in an answer."""
@@ -321,8 +331,13 @@ class Session:
         return text[:_LONGEST_MESSAGE]
 
 
+def _is_plain_http(failure: FetchFailure, message: str) -> bool:
+    """Return whether a server that was asked with TLS has answered without, by OpenSSL's `message`."""
+    return failure.kind is NoAnswer.TLS and bool(_NO_TLS.search(message))
+
+
 def _faults(response: "Response") -> tuple[_Fault, ...]:
     try:
-        return codec.decode(response.body, _Faults).errors
+        return _FAULTS.decode(response.body).errors
     except UNREADABLE:
         return ()

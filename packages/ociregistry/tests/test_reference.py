@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.model.errors import UsageError
-from graphcrate.oci.reference import on_registry, parse
+from ociregistry.errors import ReferenceFormError
+from ociregistry.reference import on_registry, parse
 from tests.made import refused
 
 DIGEST = "sha256:" + "a" * 64
@@ -51,7 +51,7 @@ def test_reference_gets_dockers_defaults(text, full):
     ],
 )
 def test_malformed_reference_names_its_wrong_part(text, why):
-    with refused(UsageError, "is not an image reference: ", why, "docker.io/library/python:3.11-slim"):
+    with refused(ReferenceFormError, "is not an image reference: ", why, "[host[:port]/]repository"):
         parse(text)
 
 
@@ -75,10 +75,10 @@ def test_reference_round_trips_through_text(host, components, tag, digest):
 
 
 @given(st.text(max_size=80))
-def test_reference_of_any_text_is_parsed_or_a_usage_error(text):
+def test_reference_of_any_text_is_parsed_or_a_form_error(text):
     try:
         reference = parse(text)
-    except UsageError:
+    except ReferenceFormError:
         return
     assert parse(str(reference)) == reference
     assert "//" not in str(reference)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.oci.realms import Challenge, challenges, may_see, merged, site
+from ociregistry.realms import Challenge, challenges, may_see, merged, site
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.host.net import HttpError
-from graphcrate.model.errors import LayoutError, NetworkError
-from graphcrate.oci.blob import Hash
-from graphcrate.oci.layout import REBUILD
-from graphcrate.oci.registry import Repository
 from ocilayout import spec
+from ociregistry.errors import Fault, RefusedError, RegistryError
+from ociregistry.repository import Repository
 from patienthttp.client import Response
-from patienthttp.errors import NoAnswer
+from patienthttp.errors import HttpError, NoAnswer
 
 PIECE = 1 << 17  #: bytes read and sent at once
 SMALLEST, LARGEST = 32 << 10, 32 << 20  #: bytes of one request
@@ -54,36 +51,6 @@ class UploadBlob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         return self.descriptor.size
-
-    def pieces(self, begin: int, length: int) -> Generator[bytes, None, None]:
-        """These bytes, a piece at a time. Raises LayoutError for a file that is shorter or cannot be read."""
-        try:
-            with io.BytesIO(self.data) if self.path is None else self.path.open("rb", buffering=0) as stream:
-                stream.seek(begin)
-                while length > 0:
-                    piece = stream.read(min(PIECE, length))
-                    if not piece:
-                        raise LayoutError(f"{self.path} is shorter than its descriptor says ({self.size} bytes)")
-                    length -= len(piece)
-                    yield piece
-        except OSError as error:
-            raise LayoutError(f"{self.path} cannot be read: {error.strerror}") from error
-
-    def check(self) -> None:
-        """Read all of it. Raises LayoutError for other bytes than the digest says."""
-        hashed = hashlib.sha256()
-        for piece in self.pieces(0, self.size):
-            hashed.update(piece)
-        self.check_hash(hashed)
-
-    def check_hash(self, hashed: Hash) -> None:
-        """Raises LayoutError where the hash of all bytes is not the digest."""
-        if (actual := f"sha256:{hashed.hexdigest()}") != self.descriptor.digest:
-            raise LayoutError(
-                f"the blob {self.descriptor.digest} has other bytes: {actual}",
-                cause="The file was changed after it was written, or its disk is faulty.",
-                next_step=REBUILD,
-            )
 
 
 class RequestSize:
@@ -122,7 +89,7 @@ def upload(
 ) -> tuple[UploadOutcome, int]:
     """Bring the blob into the repository: how it came there, and its bytes that were sent, those of failed tries too.
 
-    `advance` gets bytes, negative for those that were lost. Raises NetworkError, IntegrityError, LayoutError.
+    `advance` gets bytes, negative for those that were lost. Raises RegistryError, HttpError.
     """
     return _Upload(repository, blob, advance, pace).run()
 
@@ -157,7 +124,7 @@ class _Upload:
         self._shown = self._sent = 0
 
     def run(self) -> tuple[UploadOutcome, int]:
-        """Ask for it, mount it or send it. Raises NetworkError, IntegrityError, LayoutError."""
+        """Ask for it, mount it or send it. Raises RegistryError, HttpError."""
         outcome = UploadOutcome.SENT
         if self._repository.has(self._blob.descriptor):
             outcome = UploadOutcome.EXISTS
@@ -174,12 +141,10 @@ class _Upload:
             query = urllib.parse.urlencode({"mount": self._blob.descriptor.digest, "from": source})
             try:
                 response = self._post(f"?{query}")
-            except HttpError:
-                raise
-            except NetworkError:  # no right to read there
+            except RefusedError:  # no right to read there
                 continue
             if response.status in (201, 202) and self._url:
-                with contextlib.suppress(NetworkError):  # the registry would forget that upload some day
+                with contextlib.suppress(RefusedError, HttpError):  # the registry would forget that upload some day
                     self._repository.once("DELETE", self._url)
             if response.status == 201:
                 self._repository.check_stored(response, self._blob.descriptor.digest, "the blob")
@@ -193,7 +158,7 @@ class _Upload:
         return self._repository.ask("POST", address, {"Content-Length": "0"})
 
     def _begin(self, response: Response) -> None:
-        """Take the address of the upload that an answer begins. Raises NetworkError."""
+        """Take the address of the upload that an answer begins. Raises RefusedError."""
         repository, url = self._repository, self._repository.resolved(response)
         if response.status != 202 or not url:
             raise repository.unexpected(response, f"an upload to {repository.name}")
@@ -261,7 +226,7 @@ class _Upload:
         """Close the upload with its last `length` bytes, all or none; false where they were too many."""
         digest = self._blob.descriptor.digest
         if not length:
-            self._blob.check_hash(self._hash)
+            self._check(self._hash.hexdigest())
         url = f"{self._url}{'&' if '?' in self._url else '?'}{urllib.parse.urlencode({'digest': digest})}"
         answer = self._send("PUT", url, {}, length)
         if answer.status in (200, 201, 204):
@@ -272,7 +237,7 @@ class _Upload:
         self._shrink(length)
         return False
 
-    def _refused(self, answer: Response, *, closing: bool = False) -> NetworkError:
+    def _refused(self, answer: Response, *, closing: bool = False) -> RegistryError | HttpError:
         """The error for an answer that does not accept what was sent: an HttpError where another try may help.
 
         `closing`: it was the request that closes the upload, with bytes.
@@ -282,7 +247,7 @@ class _Upload:
         self._lose()
         codes = self._repository.codes(answer)
         if "DIGEST_INVALID" in codes:  # changed between two tries, if not on the way
-            self._blob.check()
+            self._check_all()
         if closing and answer.status != 404:  # which says that the upload is gone
             self._pace.closes_empty = True
         elif "UNSUPPORTED" in codes:
@@ -300,18 +265,18 @@ class _Upload:
     def _pieces(self, length: int) -> Generator[bytes, None, None]:
         """The bytes of a request, counted when they are gone.
 
-        Raises LayoutError before the blob's last piece where its bytes are not those of its digest.
+        Raises BlobError before the blob's last piece where its bytes are not those of its digest.
         """
         at = self._offset
         if self._repository.retry.failures:
             self._repository.retry.sleep(LISTEN)
-        for piece in self._blob.pieces(at, length):
+        for piece in self._read(at, length):
             end = at + len(piece)
             if end > self._hashed:
                 self._hash.update(memoryview(piece)[self._hashed - at :])
                 self._hashed = end
             if end == self._blob.size:
-                self._blob.check_hash(self._hash)
+                self._check(self._hash.hexdigest())
             at = end
             self._sent += len(piece)
             self._show(at)
@@ -321,6 +286,34 @@ class _Upload:
         """After HTTP 413."""
         if not self._pace.refused(length):
             raise self._repository.too_long(length)
+
+    def _read(self, begin: int, length: int) -> Generator[bytes, None, None]:
+        """These bytes of the blob, a piece at a time. Raises BlobError for a file that is shorter or unreadable."""
+        blob, failed = self._blob, self._repository.failed
+        try:
+            with io.BytesIO(blob.data) if blob.path is None else blob.path.open("rb", buffering=0) as stream:
+                stream.seek(begin)
+                while length > 0:
+                    piece = stream.read(min(PIECE, length))
+                    if not piece:
+                        raise failed(Fault.SHORT, subject=str(blob.path), stated=blob.size)
+                    length -= len(piece)
+                    yield piece
+        except OSError as error:
+            raise failed(Fault.UNREADABLE, subject=str(blob.path), detail=error.strerror) from error
+
+    def _check_all(self) -> None:
+        """Read all of the blob. Raises BlobError for other bytes than the digest says."""
+        hashed = hashlib.sha256()
+        for piece in self._read(0, self._blob.size):
+            hashed.update(piece)
+        self._check(hashed.hexdigest())
+
+    def _check(self, sha256: str) -> None:
+        """Raises BlobError where the hash of all bytes is not the digest."""
+        digest = self._blob.descriptor.digest
+        if (actual := f"sha256:{sha256}") != digest:
+            raise self._repository.failed(Fault.CHANGED, digest=digest, other=actual)
 
     def _show(self, position: int) -> None:
         if position != self._shown:

@@ -5,11 +5,11 @@ import json
 import msgspec
 import pytest
 
-from graphcrate.host.net import Client
-from graphcrate.model.errors import NetworkError
-from graphcrate.oci import reference, referrers
-from graphcrate.oci.registry import PAGES, Repository
 from ocilayout import spec
+from ociregistry import reference, referrers
+from ociregistry.repository import PAGES, Repository
+from patienthttp.client import Client
+from patienthttp.errors import HttpError
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer
 
@@ -164,9 +164,9 @@ def test_referrers_request_refused_with_4xx_or_501_falls_back_to_the_index_tag(r
     assert PLACE in registry.documents
 
 
-def test_referrers_request_with_500_is_a_network_error(registry, target):
+def test_referrers_request_with_500_is_an_http_error(registry, target):
     registry.faults["/referrers/"] = [500] * 99
-    with pytest.raises(NetworkError):
+    with pytest.raises(HttpError):
         referrers.add(target, IMAGE, [entry(1)])
     assert PLACE not in registry.documents
 

@@ -1,7 +1,6 @@
 """Logins that a registry asks for: challenges, scopes, and which token server may see a password. Pure.
 
-RFC 9110, section 11.6.1; Docker's token specification. The rule for realms and its reason:
-docs/decisions/registry.md.
+RFC 9110, section 11.6.1; Docker's token specification.
 """
 
 import ipaddress

@@ -10,12 +10,11 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE, IntegrityError, ResolutionError
-from graphcrate.oci import push
-from graphcrate.oci.registry import ACCEPT, LARGEST_DOCUMENT, Repository
 from ocilayout import spec
 from ocilayout.image import digest_of
+from ociregistry import push
+from ociregistry.errors import UNREADABLE, AbsentError, Fault
+from ociregistry.repository import ACCEPT, LARGEST_DOCUMENT, Repository
 
 TRIES = 6  #: of writing the index, where others write theirs at the same moment
 _UNKNOWN = (
@@ -33,26 +32,31 @@ class _List(msgspec.Struct):
     manifests: tuple[dict[str, Any], ...] = ()
 
 
+# Made once: msgspec crashes where several threads are the first to resolve the annotations of a type.
+_LIST, _INDEX = msgspec.json.Decoder(_List), msgspec.json.Decoder(dict[str, Any])
+msgspec.json.Decoder(spec.Descriptor)
+
+
 def tag(digest: str) -> str:
     """The tag of the index on registries that make no list."""
     return digest.replace(":", "-")
 
 
 def listed(source: Repository, digest: str) -> Iterator[spec.Descriptor]:
-    """Yield an image's referrers; skip entries that break the specification. Raises NetworkError."""
+    """Yield an image's referrers; skip entries that break the specification. Raises RegistryError, HttpError."""
     entries = _made_by_the_registry(source, digest)
     if entries is None:
         document = _index(source, digest)
         entries = document.get("manifests", []) if document else []
     for entry in entries:
         with contextlib.suppress(*UNREADABLE):
-            yield codec.convert(entry, spec.Descriptor)
+            yield msgspec.convert(entry, spec.Descriptor)
 
 
 def put(target: Repository, manifest: bytes) -> str:
     """Store a manifest with a `subject` under its digest; why the registry does not take it, empty where it does.
 
-    Raises NetworkError, IntegrityError.
+    Raises RegistryError, HttpError.
     """
     digest = digest_of(manifest)
     response = target.ask("PUT", target.url("manifests", digest), {"Content-Type": spec.MANIFEST}, manifest)
@@ -69,7 +73,7 @@ def add(target: Repository, digest: str, entries: Sequence[spec.Descriptor]) -> 
     """See to it that these are listed as referrers of an image; why they are not, empty where they are.
 
     An index cannot be changed in one step: who else wrote one meanwhile may have lost this, so it is read again.
-    Raises NetworkError, IntegrityError.
+    Raises RegistryError, HttpError.
     """
     if not entries or _made_by_the_registry(target, digest) is not None:
         return ""
@@ -89,7 +93,7 @@ def add(target: Repository, digest: str, entries: Sequence[spec.Descriptor]) -> 
 
 
 def _made_by_the_registry(source: Repository, digest: str) -> list[dict[str, Any]] | None:
-    """The registry's own list; None where it makes none. Raises NetworkError."""
+    """The registry's own list; None where it makes none. Raises RegistryError, HttpError."""
     entries = list[dict[str, Any]]()
     for response in source.pages(source.url("referrers", digest), {"Accept": ACCEPT}):
         if response.status in (403, *_UNKNOWN) and not entries:  # some give no rights for what they do not know
@@ -97,29 +101,29 @@ def _made_by_the_registry(source: Repository, digest: str) -> list[dict[str, Any
         if response.status != 200:
             raise source.unexpected(response, f"a question what refers to an image of {source.name}")
         try:
-            entries += codec.decode(_checked(response.body), _List).manifests
+            entries += _LIST.decode(_checked(source, response.body)).manifests
         except UNREADABLE:  # some proxies answer any question with a page of theirs
             return entries or None
     return entries
 
 
 def _index(source: Repository, digest: str) -> dict[str, Any] | None:
-    """Read the document under the tag, empty where nothing is; None for another document. Raises NetworkError."""
+    """Read the document under the tag, empty where nothing is; None for another document."""
     try:
         document = source.manifest(tag(digest))
-    except ResolutionError:
+    except AbsentError:
         return {}
     if document.digest == digest:  # `cosign copy` leaves the image itself there
         return {}
     try:
-        index = codec.decode(document.data, dict[str, Any])
+        index = _INDEX.decode(document.data)
     except UNREADABLE:
         return None
     is_list = document.media_type == spec.INDEX and isinstance(index.get("manifests", []), list)
     return index if is_list else None
 
 
-def _checked(body: bytes) -> bytes:
+def _checked(source: Repository, body: bytes) -> bytes:
     if len(body) > LARGEST_DOCUMENT:
-        raise IntegrityError(f"a list of referrers has {len(body)} bytes, more than {LARGEST_DOCUMENT}")
+        raise source.failed(Fault.LIST, size=len(body), stated=LARGEST_DOCUMENT)
     return body
