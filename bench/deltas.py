@@ -27,10 +27,14 @@ from graphcrate.model.words import size
 #: what differs between an image and the same one as its difference: the record of what it is to, and its mark
 OURS = ("/.singularity.d",)
 IMPORT = """\
-import importlib, importlib.metadata, sys, torch
+import contextlib, importlib, importlib.metadata, sys, torch
+imported = 0
 for module, names in importlib.metadata.packages_distributions().items():
     if sys.argv[1].lower() in map(str.lower, names) and module.isidentifier():
-        importlib.import_module(module)
+        with contextlib.suppress(ImportError):  # lmdb names an extension that is in its package
+            importlib.import_module(module)
+            imported += 1
+sys.exit(not imported)
 """
 
 

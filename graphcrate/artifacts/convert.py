@@ -35,6 +35,7 @@ from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.validate import inspect_layer
 from sifsquash import sif, writer
+from sifsquash.contents import Contents, are_equal
 from sifsquash.packer import BLOCKS, LEVELS, Packed
 from sifsquash.squashfs import Squashfs
 from sifsquash.values import Compression, Inode
@@ -272,16 +273,27 @@ def _delta(job: _Job) -> _Written:
     compression = job.request.compression or choose_compression(job.kernel)
     _refuse_existing(job)
     _note_compression(job, compression)
-    sides = []
-    packs: tuple[Packed, ...] = ()
+    sides, packs = [], []
     for layout, title in ((below, str(name)), (job.layout, job.title)):
-        files, packs = _packed(job, layout, compression)
+        files, packed_layers = _packed(job, layout, compression)
         started = _for_singularity(files, layout, title)
         sides.append(delta.Side(started, [layer.digest for layer in layout.layers]))
-    changed = delta.difference(*sides)
+        packs.append(packed_layers)
+    with contextlib.ExitStack() as stack, layout_errors():
+        old, new = (
+            [stack.enter_context(Contents(layer, compression)) for layer in packed_layers] for packed_layers in packs
+        )
+
+        def is_same(below: Inode, above: Inode) -> bool:
+            assert below.stored is not None
+            assert above.stored is not None, "it is asked of files of layers alone"
+            before, now = old[below.stored.layer], new[above.stored.layer]
+            return are_equal(before, below.stored, now, above.stored, above.size)
+
+        changed = delta.difference(sides[0], sides[1], is_same)
     changed.pop(runtime_files.layout_mark(below.digest), None)  # by which a delta tells its base from other images
     changed = with_additions(changed, runtime_files.over_additions(str(name), below.digest), job.created)
-    _write_squashed(job, compression, changed, packs)
+    _write_squashed(job, compression, changed, packs[1])
     return _Written(compression, start=_start(job, below, name))
 
 

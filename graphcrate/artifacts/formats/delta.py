@@ -5,7 +5,7 @@ whole, in folders that have the image's rights.
 """
 
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -33,9 +33,19 @@ class Side(NamedTuple):
         return msgspec.structs.replace(inode, stored=stored), self.layers[inode.stored.layer]
 
 
-def difference(base: Side, image: Side) -> dict[str, Inode]:
-    """Return the entries that `image` has over `base`: new and changed ones, whiteouts, and the folders above them."""
+def difference(
+    base: Side, image: Side, is_same: Callable[[Inode, Inode], bool] = lambda _, __: False
+) -> dict[str, Inode]:
+    """Return the entries that `image` has over `base`: new and changed ones, whiteouts, and the folders above them.
+
+    `is_same` tells whether a file of the base and one of the image, which differ in nothing but the layers that they
+    are in, have the same content.
+    """
     changed = {path: inode for path, inode in image.files.items() if base.state(path) != image.state(path)}
+    moved = [path for path, inode in changed.items() if _may_be_same(base.files.get(path), inode)]
+    for path in sorted(moved, key=lambda path: _place(base.files[path])):
+        if is_same(base.files[path], changed[path]):
+            del changed[path]
     for path in base.files:
         if path in image.files:
             continue
@@ -48,3 +58,16 @@ def difference(base: Side, image: Side) -> dict[str, Inode]:
             if parent in image.files:
                 changed.setdefault(parent, image.files[parent])
     return changed
+
+
+def _may_be_same(old: Inode | None, new: Inode) -> bool:
+    """Return whether two files of layers differ in nothing but where their content is."""
+    if old is None or old.stored is None or new.stored is None:
+        return False
+    return old == msgspec.structs.replace(new, stored=old.stored)
+
+
+def _place(inode: Inode) -> tuple[int, int, int, int]:
+    """Return the place of a file's content, so that neighbours are read one after another."""
+    stored = inode.stored
+    return (stored.layer, stored.fragment or 0, stored.offset, stored.start) if stored else (0, 0, 0, 0)

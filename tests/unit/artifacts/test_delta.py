@@ -17,7 +17,7 @@ from graphcrate.artifacts.origin import OVER
 from graphcrate.artifacts.tree import opening
 from graphcrate.artifacts.tree.reader import Selection, Tools
 from graphcrate.engines.trials.artifact import open_by
-from graphcrate.model.errors import LayoutError, UsageError
+from graphcrate.model.errors import CacheError, LayoutError, UsageError
 from graphcrate.oci.layout import read_layout
 from graphcrate.render import jobs
 from sifsquash import writer
@@ -79,6 +79,14 @@ def test_the_difference_over_the_base_shows_the_image(base, image):
         assert not path or (above in changed and changed[above].is_folder), "every folder above is there"
 
 
+@given(trees(), trees())
+def test_the_difference_of_layers_made_anew_shows_the_image_by_files_that_changed(base, image):
+    """`start` stands for the content here, as if it were compared."""
+    changed = difference(Side(base, ["x"]), Side(image, ["y"]), lambda old, new: old.stored == new.stored)
+    assert overlaid(base, changed) == image
+    assert changed.keys() == difference(Side(base, ["x"]), Side(image, ["x"])).keys()
+
+
 @given(trees())
 def test_an_image_over_itself_is_no_difference(image):
     assert difference(Side(image, ["x"]), Side(image, ["x"])) == {}
@@ -122,6 +130,47 @@ def test_delta_has_new_files_and_whiteouts_alone_and_names_its_base(images):
     first = (images / "dist/pyg/1.0-mine/pyg.delta.sqsh").read_bytes()
     converted(images, "delta", ref="pyg:1.0-mine", over="pyg:1.0", force=True)
     assert (images / "dist/pyg/1.0-mine/pyg.delta.sqsh").read_bytes() == first
+
+
+LARGE, SMALL = bytes(range(256)) * 2000, b"".join(b"%d" % number for number in range(9000))
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_delta_of_a_layer_that_was_made_anew_has_its_changed_files_alone(tmp_path, monkeypatch, compression):
+    """As where a package of the stack is replaced: the layer that it is in has many others."""
+    same = [
+        file("large", LARGE),
+        file("small", SMALL),
+        file("z", b"z"),
+        folder("kept"),
+        file("kept/zeros", bytes(600_000)),
+    ]
+    changed = [file("large", LARGE, mode=0o755), file("small", SMALL[1:] + b"x")]
+    for tag, entries in (("1.0", same), ("1.0-mine", [*changed, file("a", b"a"), *same[2:]])):
+        small_layouts.layout(
+            tmp_path / "dist" / "pyg" / tag, entries, labels={"org.opencontainers.image.title": "pyg"}, tag=tag
+        )
+    monkeypatch.chdir(tmp_path)
+    converted(tmp_path, "delta", ref="pyg:1.0-mine", over="pyg:1.0", compression=compression)
+    with Squashfs(tmp_path / "dist/pyg/1.0-mine/pyg.delta.sqsh") as squashed:
+        there = {path.lstrip("/") for path, entry, _ in squashed.entries() if entry.kind == "file"}
+        content = squashed.content("/small")
+    assert {path for path in there if not path.startswith(".singularity.d")} == {"large", "small", "a"}
+    assert content == SMALL[1:] + b"x"
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_damaged_blocks_of_a_base_are_an_error_and_no_difference(tmp_path, compression):
+    entries = [file("large", LARGE), file("small", SMALL)]
+    for tag, more in (("1.0", []), ("1.0-mine", [file("a", b"a")])):
+        small_layouts.layout(tmp_path / "dist" / "pyg" / tag, [*entries, *more], tag=tag)
+    converted(tmp_path, "sqsh", ref="pyg:1.0", compression=compression)
+    (data,) = tmp_path.glob("**/squashed/*/data")
+    whole = data.read_bytes()
+    data.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(CacheError, match="damaged, and is removed"):
+        converted(tmp_path, "delta", ref="pyg:1.0-mine", over="pyg:1.0", compression=compression)
+    assert not (tmp_path / "dist/pyg/1.0-mine/pyg.delta.sqsh").exists()
 
 
 @pytest.mark.parametrize(
