@@ -26,6 +26,12 @@ def tree_of_file(path):
 
 
 @functools.cache
+def nodes_of(tree):
+    """All nodes of a tree that stays, found once for all who look through it."""
+    return tuple(ast.walk(tree))
+
+
+@functools.cache
 def definitions_in(path):
     """The module, classes and functions of a file, without a walk through their expressions."""
     left, found = [tree_of_file(path)], []

@@ -62,10 +62,16 @@ def pytest_collection_modifyitems(items):
             raise pytest.UsageError(f"{item.nodeid} is {sorted(marks)}: no stage runs that outside tests/engines")
 
 
-def pytest_collection_finish():
-    """Leave what is there now, which stays, out of all later searches for garbage."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for no garbage while half a million objects are made that stay, and leave them out of later searches."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def needed(item):

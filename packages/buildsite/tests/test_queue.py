@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from test_site import Child
 
-from buildsite.queue import ATTEMPTS, KEPT, LAYOUT, JobQueue, SiteJob
+from buildsite.queue import ATTEMPTS, LAYOUT, JobQueue, SiteJob
 from buildsite.users import LimitError
 from graphcrate.host import settings
 from graphcrate.remote.questions import Question
@@ -165,14 +165,15 @@ def test_further_command_gets_the_layout_of_the_first(world):
     assert queue.get("b1").state == "done"
 
 
-def test_damaged_folder_is_left_aside_and_old_jobs_go(world):
+def test_damaged_folder_is_left_aside_and_old_jobs_go(world, monkeypatch):
+    monkeypatch.setattr("buildsite.queue.KEPT", kept := 20)
     (world.folder / "p9").mkdir(parents=True)
     (world.folder / "p9/job.json").write_text('{"id": "p8"')
     queue = world.queue()
     assert (queue.get("p9"), list(world.folder.iterdir())) == (None, [])
-    for number in range(KEPT + 2):
+    for number in range(kept + 2):
         queue.cancel(queue.ask(job(f"p{number}")))
-    assert len(list(world.folder.iterdir())) <= KEPT + 1
+    assert len(list(world.folder.iterdir())) <= kept + 1
     assert queue.get("p0") is None
 
 

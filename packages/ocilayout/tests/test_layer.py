@@ -34,14 +34,14 @@ def cut(content: bytes, size: int) -> list[bytes]:
 
 
 def write(entries, *, chunk: int = 1000):
-    """Entries of (path, content, spliced, mode) as a layer: (bytes, record)."""
+    """Entries of (path, content, spliced, mode) as a layer: (bytes, record). Large contents come in 1000 pieces."""
     out = io.BytesIO()
     writer = LayerWriter(out, MTIME)
     for path, content, spliced, mode in entries:
         if spliced:
             writer.deflated(path, len(content), zlib.crc32(content), cut(raw_deflate(content), chunk), mode)
         else:
-            writer.stream(path, len(content), cut(content, chunk), mode)
+            writer.stream(path, len(content), cut(content, max(chunk, len(content) // 1000)), mode)
     record = writer.finish()
     return out.getvalue(), record
 

@@ -33,8 +33,22 @@ from upkeep.catalogue import pages
 PACKAGE = "upkeep.catalogue"  #: whose words those of the map are beside
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A folder for what the tests of this file share."""
+    return tmp_path_factory.mktemp("catalogue")
+
+
 @pytest.fixture
-def site(context, tmp_path):
+def site(kept, request):
+    """The catalogue for tests that only read it, written once."""
+    if not (kept / "site").exists():
+        shutil.copytree(request.getfixturevalue("own_site"), kept / "site")
+    return kept / "site"
+
+
+@pytest.fixture
+def own_site(context, tmp_path):
     """A catalogue of all recipes, with one image that was built here."""
     for folder in ("recipes", "images"):
         shutil.copytree(ROOT / folder, context.root / folder)
@@ -51,15 +65,15 @@ def site(context, tmp_path):
     return tmp_path / "site"
 
 
-def test_catalogue_links_lead_to_its_pages(site):
-    pages = {path.name: path.read_text(encoding="utf-8") for path in site.glob("*.html")}
+def test_catalogue_links_lead_to_its_pages(own_site):
+    pages = {path.name: path.read_text(encoding="utf-8") for path in own_site.glob("*.html")}
     variants = sum(len(recipes.load(path).variants) for path in (ROOT / "recipes").glob("*.toml"))
     assert len(pages) == 2 * (variants + 1)
-    assert [path.name for path in (site / "reports").iterdir()] == ["pyg-tag.html"]
-    assert not list(site.parent.rglob("*outside*"))
+    assert [path.name for path in (own_site / "reports").iterdir()] == ["pyg-tag.html"]
+    assert not list(own_site.parent.rglob("*outside*"))
     for text in pages.values():
         for target in re.findall(r'href="([^"]*)"', text):
-            assert (site / html.unescape(target)).is_file(), target
+            assert (own_site / html.unescape(target)).is_file(), target
         assert "<script>alert" not in text
 
 
@@ -93,10 +107,10 @@ def test_image_that_a_sites_cache_has_is_named_where_a_trusted_key_signed_it(
     assert not pages_with_it or str(tmp_path / "shared") in texts["pyg-cu118.html"]
 
 
-def test_each_copy_button_gives_commands_that_their_programs_take(site, context, tmp_path):
+def test_each_copy_button_gives_commands_that_their_programs_take(own_site, context, tmp_path):
     """Of the catalogue and of a report; Docker's begin in the folder that they mount, as README's does."""
     image = report.read(str(tmp_path / "dist/pyg/tag/oci"), context, tmp_path / "dist")
-    texts = [report.html(image), *(path.read_text(encoding="utf-8") for path in site.glob("*.html"))]
+    texts = [report.html(image), *(path.read_text(encoding="utf-8") for path in own_site.glob("*.html"))]
     buttons = [
         html.unescape(text) for page in texts for text in re.findall(r'class="copy"><pre>(.*?)</pre>', page, re.S)
     ]
@@ -115,7 +129,7 @@ def test_catalogue_says_of_which_day_a_lock_is(site):
         assert re.search(rf"{word} \d{{4}}-\d\d-\d\d", (site / name).read_text(encoding="utf-8"))
 
 
-@pytest.mark.usefixtures("site")
+@pytest.mark.usefixtures("own_site")
 def test_catalogue_in_german_needs_words_only(context, tmp_path, monkeypatch):
     """Nothing else has to change for German."""
     german = {word: {**texts, "de": f"de-{word}"} for word, texts in pages.page_words(PACKAGE).items()}
@@ -177,7 +191,7 @@ def test_variant_page_has_the_tag_and_size_of_its_proof(site):
     assert "pyg:<tag>" in html.unescape((site / "pyg-cpu.html").read_text())
 
 
-def test_variant_page_takes_gpus_of_the_audit_and_no_tag_with_additions(site, context, tmp_path):
+def test_variant_page_takes_gpus_of_the_audit_and_no_tag_with_additions(own_site, context, tmp_path):
     """P100 is among those without code by the audit, and the plain image alone lends its tag."""
     path = tmp_path / "dist" / "pyg" / "tag" / "report.json"
     made = read_report(path)

@@ -30,7 +30,7 @@ from graphcrate.model.runtime import (
 from graphcrate.model.tree import Form
 from graphcrate.pages import report
 from graphcrate.render import jobs
-from tests import ROOT, modules_of_house, tree_of_file
+from tests import ROOT, modules_of_house, nodes_of, tree_of_file
 from tests.commands import objections
 
 #: where a runtime's name may stand: its row, its checks, and engines, each of which is one of them
@@ -102,7 +102,7 @@ def test_runtime_names_occur_in_their_own_packages_only(runtime):
         str(path.relative_to(ROOT))
         for path in modules_of_house()
         if runtime in path.read_text(encoding="utf-8")
-        for node in ast.walk(tree_of_file(path))
+        for node in nodes_of(tree_of_file(path))
         if isinstance(node, ast.Constant) and node.value == runtime
     ]
     assert [path for path in dict.fromkeys(naming) if not path.startswith(HOMES)] == []

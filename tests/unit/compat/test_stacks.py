@@ -12,7 +12,7 @@ from graphcrate.pages.report import group_of
 from graphcrate.render import layout, steps
 from graphcrate.resolve.sources.channels import SourceKind, UserIndexes, sources
 from graphcrate.resolve.sources.offers import FIXES
-from tests import ROOT, tree_of_file
+from tests import ROOT, nodes_of, tree_of_file
 
 DGL = TorchChannel(
     owner="DGL",
@@ -82,7 +82,7 @@ def test_only_mirrors_hosts_extensions_open_plans_and_the_rule_on_its_wheels_nam
         str(path.relative_to(ROOT / "graphcrate"))
         for path in sorted((ROOT / "graphcrate").rglob("*.py"))
         if "PYG" in path.read_text(encoding="utf-8")
-        for node in ast.walk(tree_of_file(path))
+        for node in nodes_of(tree_of_file(path))
         if isinstance(node, ast.Attribute) and node.attr == "PYG"
     }
     others = {

@@ -6,6 +6,7 @@ import pytest
 
 from graphcrate.host import arguments
 from graphcrate.model.errors import UsageError
+from tests import nodes_of
 from tests.made import refused
 from tests.unit.house.test_imports import EVERY, GUESTS, SOURCES, tree_of
 
@@ -74,7 +75,7 @@ OF_ENGINES = {
 
 def calls(module, is_one):
     """Calls in a module, each with the texts of its positional arguments that are no text of ours."""
-    for node in ast.walk(tree_of(module)):
+    for node in nodes_of(tree_of(module)):
         if isinstance(node, ast.Call) and is_one(ast.unparse(node.func)):
             yield [ast.unparse(argument) for argument in node.args if not is_ours(argument)]
 
@@ -108,7 +109,7 @@ def test_programs_are_started_by_a_line_alone():
     starting = {
         module
         for module in EVERY
-        for node in ast.walk(tree_of(module))
+        for node in nodes_of(tree_of(module))
         if isinstance(node, ast.Call)
         and ((name := dotted(node.func)) in names or name.startswith(("os.exec", "os.spawn")))
     }
@@ -116,7 +117,7 @@ def test_programs_are_started_by_a_line_alone():
     making = [
         module
         for module in EVERY
-        for node in ast.walk(tree_of(module))
+        for node in nodes_of(tree_of(module))
         if isinstance(node, ast.Call) and dotted(node.func) in ("Argv", "arguments.Argv", "cast")
         if "Argv" in ast.unparse(node)
     ]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from graphcrate.host import process
 from graphcrate.model.errors import HostError
+from tests import nodes_of
 from tests.made import refused
 from tests.unit.house.test_imports import GUESTS, SOURCES, tree_of
 
@@ -110,7 +111,7 @@ def test_subprocess_is_used_in_host_process_and_attach_only():
         (module, node)
         for module in SOURCES
         if module not in GUESTS
-        for node in ast.walk(tree_of(module))
+        for node in nodes_of(tree_of(module))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in starters
         if isinstance(node.func.value, ast.Name) and node.func.value.id == "subprocess"
     ]

@@ -16,6 +16,7 @@ from graphcrate.host.progress import Stderr
 from graphcrate.model.errors import BuildError, UsageError
 from graphcrate.model.words import visible, with_mark
 from graphcrate.render import jobs
+from tests import nodes_of
 from tests.made import refused
 from tests.unit.house.test_imports import SOURCES, tree_of
 
@@ -123,7 +124,7 @@ def test_consoles_are_made_in_one_place():
     making = {
         module
         for module in SOURCES
-        for node in ast.walk(tree_of(module))
+        for node in nodes_of(tree_of(module))
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("Console", "VisibleConsole")
     }
     assert making == {"graphcrate.host.streams"}
@@ -131,7 +132,7 @@ def test_consoles_are_made_in_one_place():
     writing = {
         module
         for module in SOURCES
-        for node in ast.walk(tree_of(module))
+        for node in nodes_of(tree_of(module))
         if isinstance(node, ast.Attribute) and ast.unparse(node) in raw
     }
     assert writing == {"graphcrate.host.streams"}

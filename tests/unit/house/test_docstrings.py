@@ -4,7 +4,7 @@ import ast
 import functools
 import re
 
-from tests import ROOT, definitions_in
+from tests import ROOT, definitions_in, nodes_of
 from tests.unit.house.test_imports import EVERY, tree_of
 
 #: names of others: formats, environment variables, registries, programs, Python itself
@@ -57,7 +57,7 @@ def members():
         if len(parts) > 1:
             for start in range(len(parts) - 1):
                 found.setdefault(".".join(parts[start:-1]), set()).add(parts[-1])
-        for node in ast.walk(tree_of(module)):
+        for node in nodes_of(tree_of(module)):
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, set()).update(defined(node))
     return found
@@ -67,7 +67,7 @@ def members():
 def used(module):
     """Every identifier of a module, as parameters, attributes and keys too."""
     names = set()
-    for node in ast.walk(tree_of(module)):
+    for node in nodes_of(tree_of(module)):
         for field in ("id", "attr", "arg", "name", "asname"):
             if isinstance(name := getattr(node, field, None), str):
                 names.add(name.split(".")[-1])

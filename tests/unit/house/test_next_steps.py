@@ -16,7 +16,7 @@ from graphcrate.host.context import Context
 from graphcrate.model import command as commands
 from graphcrate.model.command import ETC, OPTIONS, SETTINGS, Command, Setting, command, setting, without
 from graphcrate.model.options import ROWS
-from tests import HOUSE, ROOT, modules_of_house, tree_of_file
+from tests import HOUSE, ROOT, modules_of_house, nodes_of, tree_of_file
 from tests.commands import command_line, makefile, objections, upkeeps
 from tests.unit.doctor.test_doctor_explain import TEXTS
 from tests.unit.house.test_wiring import RECIPE
@@ -36,11 +36,11 @@ def calls(path):
     tree = tree_of_file(path)
     ours = {
         name.asname or name.name: name.name
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.ImportFrom) and node.module == "graphcrate.model.command"
         for name in node.names
     }
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and ours.get(node.func.id) in MAKERS:
             yield node.lineno, ours[node.func.id], node
 
@@ -240,9 +240,9 @@ OF_THE_DOCTOR = ("cli/diagnosis.py", "cli/diagnosis_facts.py")
 def written(path):
     """A module's texts that have one; docstrings are for who reads the code."""
     tree = tree_of_file(path)
-    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    bodies = [node.body for node in nodes_of(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
     documented = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
-    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    texts = [node for node in nodes_of(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return {node.value for node in texts if id(node) not in documented and WRITTEN.search(node.value)}
 
 
@@ -308,7 +308,7 @@ def test_options_in_next_steps_exist():
     for path in MODULES:
         tree = tree_of_file(path)
         steps = [
-            one.value for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg in ("next_step", "fix")
+            one.value for one in nodes_of(tree) if isinstance(one, ast.keyword) and one.arg in ("next_step", "fix")
         ]
         texts = [str(one.value) for step in steps for one in ast.walk(step) if isinstance(one, ast.Constant)]
         named = {option: text for text in texts for option in OPTION.findall(text)}
@@ -409,7 +409,7 @@ def test_words_in_commands_of_next_steps_are_quoted_for_a_shell():
     """A user pastes them: a name or an address of a stranger's must not run there."""
     bare = []
     for path in MODULES:
-        for call in ast.walk(tree_of_file(path)):
+        for call in nodes_of(tree_of_file(path)):
             for keyword in call.keywords if isinstance(call, ast.Call) else ():
                 if keyword.arg in ("next_step", "usual"):
                     bare += [f"{path.name}:{text.lineno}: {name}" for text, name in values_typed_bare(keyword.value)]
