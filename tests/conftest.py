@@ -134,13 +134,17 @@ def project():
     return ROOT
 
 
-@pytest.fixture(autouse=True)
-def no_witnesses(monkeypatch):
+@pytest.fixture(scope="session", autouse=True)
+def no_witnesses():
     """Small wheels have the names of real ones, and other bytes than the locks of others say."""
-    monkeypatch.setattr("graphcrate.compat.facts.witnesses.witnessed", dict)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("graphcrate.compat.facts.witnesses.witnessed", dict)
+        yield
 
 
-@pytest.fixture(autouse=True)
-def no_further_channels(monkeypatch):
+@pytest.fixture(scope="session", autouse=True)
+def no_further_channels():
     """No test reaches a channel that no candidate names."""
-    monkeypatch.setitem(addresses.ROOTS, Channel.ASTRAL, "http://127.0.0.1:1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(addresses.ROOTS, Channel.ASTRAL, "http://127.0.0.1:1")
+        yield
