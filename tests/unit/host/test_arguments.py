@@ -14,6 +14,7 @@ from tests.unit.house.test_imports import EVERY, GUESTS, SOURCES, tree_of
 STARTERS = {
     "graphcrate.host.process": "Popen of what is an Argv",
     "graphcrate.host.sandbox.attach": "Popen of what is an Argv",
+    "ociregistry.credentials": "a credential helper of the user's, found in PATH, and `get`; the registry is its input",
     "debroot.boxed": "its own Python, nsbox's options with their values in words of their own; `--`, then a path",
     "nsbox.box": "its own program, by a path of ours and a number",
     "nsbox.namespaces": "runs inside: executes what its orders name in the image",
