@@ -79,6 +79,13 @@ machine = $(call option,gpu,$(GPU)) $(call option,driver,$(DRIVER)) $(call optio
 # the image that other forms are made of
 stack = $(graphcrate) image $(request) $(shared) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(building) $(node) --engine embedded
 
+# Goals that build nothing take few settings; one that would do nothing there is refused.
+takes_lock := CUDA ARCH STACK RECIPE CHANNEL MIRROR WHEELS EXTENSIONS TOOLKIT PYG_LIB TRUST_PATHS WITHOUT_SECURITY CHECK
+takes_serve := LISTEN
+idle = $(filter-out $(takes_$@),$(filter $(settings),$(if $(filter 1,$(words $(MAKECMDGOALS))),$(given))))
+used = $(if $(idle),$(error $(firstword $(idle)) does nothing in make $@$(if $(takes_$@),$(comma) which takes $(takes_$@))))
+comma := ,
+
 help: ## show this
 	@sed -n 's/^\([a-z-]*\): .*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 	@sed -n 's/^# Settings: /  settings:     /p' Makefile
@@ -105,22 +112,22 @@ publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=
 	$(graphcrate) publish "$$image" $(sending))
 
 render: .venv/ready-run ## write the Dockerfiles and Singularity definitions under images/
-	@$(graphcrate) render
+	@$(used)$(graphcrate) render
 
 generate: .venv/ready-run ## write the tables of docs/ and the pages of dist/docs from the code
 	@$(python) -m tools.generate
 
 lock: .venv/ready-run ## resolve a variant again and write its lock under images/; CHECK=yes: are all locked files still there?
-	@$(if $(CHECK),$(upkeep) lock $(named) $(sources) --check,$(graphcrate) lock $(request)) $(unfixed)
+	@$(used)$(if $(CHECK),$(upkeep) lock $(named) $(sources) --check,$(graphcrate) lock $(request)) $(unfixed)
 
 update: .venv/ready-run ## take new releases of torch and PyG: measure, lock, render, and say what changed; CHECK=yes: is anything new? (20) PROVE=yes: build and test it too; SECURITY=yes: only what has known vulnerabilities
 	@$(upkeep) update $(named) $(call option,mirror,$(MIRROR)) $(if $(filter-out no,$(CHECK)),--check) $(if $(filter-out no,$(PROVE)),--prove) $(if $(filter-out no,$(SECURITY)),--security) $(call option,disk,$(DISK)) $(quiet)
 
 list: .venv/ready-run ## show recipes and their variants
-	@$(graphcrate) list
+	@$(used)$(graphcrate) list
 
 serve: .venv/ready-serve ## open the page that plans and builds images for a site: make serve LISTEN=127.0.0.1:8080
-	@$(graphcrate) serve $(call typed,listen,LISTEN)
+	@$(used)$(graphcrate) serve $(call typed,listen,LISTEN)
 
 # A file's tests stay on one worker and share its fixtures; files begin in their order, those with images first.
 pytest = $(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder

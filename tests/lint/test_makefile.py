@@ -130,7 +130,7 @@ def test_clean_names_what_goes_and_keeps_proofs_unless_all_is_said(tmp_path, wor
 
 def test_settings_and_the_environments_variables_pass():
     words = ("CUDA=11.8", "WITH=dgl==2.1 x>=3", "SLIM=yes", "PYTHON=python3", "DEBIAN_MIRROR=http://x", "https_proxy=y")
-    assert make("list", *words)[0] == 0
+    assert make("list", "image", *words)[0] == 0
 
 
 def test_what_pages_type_comes_to_commands_that_are_taken():
@@ -165,6 +165,27 @@ def test_a_plan_is_printed_and_nothing_is_built(target):
 def test_what_builds_every_image_has_no_plan():
     code, text = make("images", "PLAN=yes")
     assert (code, "make image CUDA=11.8 PLAN=yes" in text) == (2, True), text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("lock", "CUDA=13.0", "PLAN=yes"), "PLAN does nothing in make lock, which takes CUDA ARCH STACK"),
+        (("lock", "GPU=v100"), "GPU does nothing in make lock, which takes"),
+        (("render", "CUDA=13.0"), "CUDA does nothing in make render."),
+        (("list", "STACK=glt"), "STACK does nothing in make list."),
+        (("serve", "GPU=v100"), "GPU does nothing in make serve, which takes LISTEN"),
+    ],
+)
+def test_setting_that_a_goal_does_not_take_is_refused_before_anything_runs(words, said):
+    code, text = make(*words)
+    assert (code, said in text, "typed=" in text) == (2, True, False), text
+
+
+def test_setting_of_another_goal_on_the_line_is_taken():
+    assert make("list", "sif", "CUDA=11.8")[0] == 0
+    assert make("lock", "CUDA=11.8", "ARCH=arm64", "CHANNEL=pypi", "TRUST_PATHS=yes", "WITHOUT_SECURITY=yes")[0] == 0
+    assert make("serve", "LISTEN=127.0.0.1:1")[0] == 0
 
 
 def test_what_builds_every_image_takes_a_shared_cache():
