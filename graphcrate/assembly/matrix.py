@@ -141,8 +141,12 @@ def rows(ctx: Context, request: MatrixRequest, again: catalog.Again | None = Non
         for lock in [catalog.read_lock(ctx, recipe, ported, candidate)]
     ]
     if not matching:
-        asked = " ".join(filter(None, (request.recipe, request.cuda, request.candidate, request.platform)))
-        raise UsageError(f"no candidate is called {asked}", next_step=f"{command('list', json=True)}    (names all)")
+        parts = {" of ": request.recipe, " for CUDA ": request.cuda, " for ": request.platform}
+        asked = "".join(f"{before}{name}" for before, name in parts.items() if name)
+        called = f" that is called {request.candidate}" if request.candidate else ""
+        raise UsageError(
+            f"there is no candidate{asked}{called}", next_step=f"{command('list', json=True)}    (names all)"
+        )
     return sorted(
         matching,
         key=lambda row: (

@@ -142,7 +142,7 @@ def test_matrix_proves_locks_of_each_platform_beside_them(grace):
 
 
 def test_matrix_of_a_platform_without_locks_is_refused(project):
-    with refused(UsageError, "no candidate is called torch linux/arm64"):
+    with refused(UsageError, "there is no candidate of torch for linux/arm64"):
         matrix.rows(project, MatrixRequest(recipe="torch", platform="linux/arm64"))
 
 
@@ -268,7 +268,7 @@ def test_unknown_recipe_variant_or_candidate_of_a_matrix_is_refused(project):
         matrix.rows(project, MatrixRequest(recipe="tensor"))
     with refused(UsageError, "no variant for CUDA '9.0'"):
         matrix.rows(project, MatrixRequest(recipe="torch", cuda="9.0"))
-    with refused(UsageError, "no candidate is called torch 12.1 conda"):
+    with refused(UsageError, "there is no candidate of torch for CUDA 12.1 that is called conda"):
         matrix.rows(project, MatrixRequest(recipe="torch", cuda="12.1", candidate="conda"))
 
 
