@@ -30,7 +30,7 @@ IMPORT = """\
 import contextlib, importlib, importlib.metadata, sys, torch
 imported = 0
 for module, names in importlib.metadata.packages_distributions().items():
-    if sys.argv[1].lower() in map(str.lower, names) and module.isidentifier():
+    if sys.argv[1].lower() in [name.lower().replace("_", "-") for name in names] and module.isidentifier():
         with contextlib.suppress(ImportError):  # lmdb names an extension that is in its package
             importlib.import_module(module)
             imported += 1
@@ -122,7 +122,9 @@ def started(base: Path, row: Row) -> tuple[int, int]:
     before = in_memory(base), in_memory(row.file)
     command = ("apptainer", "--silent", "exec", "--cleanenv", "--no-home", "--overlay", f"{row.file}:ro", str(base))
     name = row.packages.split()[-1].partition("[")[0]
-    subprocess.run([*command, f"{VENV}/bin/python", "-c", IMPORT, name], check=True, stdout=subprocess.DEVNULL, cwd="/")
+    program = [*command, f"{VENV}/bin/python", "-c", IMPORT, name]
+    if subprocess.run(program, check=False, stdout=subprocess.DEVNULL, cwd="/").returncode:
+        sys.stderr.write(f"not imported: {name}\n")
     # Another program's need of memory may have driven out more.
     return max(in_memory(base) - before[0], 0), max(in_memory(row.file) - before[1], 0)
 
