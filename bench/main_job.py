@@ -289,6 +289,8 @@ def page(figures: Sequence[Figure], where: str) -> str:
     rows = "\n".join(f"| {f.what} | {f.value} | {f.goal} | {f.runs} |" for f in figures)
     today = datetime.datetime.now(tz=datetime.UTC).date()
     return f"""# How fast it is
+![seconds for an OCI layout and for a SIF, beside other tools](pictures/speed.svg)
+
 Each figure has its script, machine, day and commit ([list](../bench/figures.toml)); *old* ones will be measured again.
 
 Written by `make bench` ([bench/main_job.py](../bench/main_job.py)) on {today}: `STACK={STACK} CUDA={CUDA}`

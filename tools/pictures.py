@@ -137,36 +137,28 @@ def _few(models: Sequence[str]) -> str:
 
 
 def _speed() -> list[tuple[str, list[tuple[str, float, bool]]]]:
-    """Side-by-side timings of the pages that scripts of bench/ were written up in."""
-    pages = ("docs/performance.md", "docs/decisions/conversion.md")
-    page = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in pages)
+    """Side-by-side timings of bench/peers.py."""
+    page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
 
     def seconds(pattern: str) -> float:
-        found = re.search(pattern, page)
+        found = re.search(rf"^\| {pattern} \| ([\d.]+) s", page, re.MULTILINE)
         assert found, pattern
         return float(found[1])
 
     return [
         (
-            "2.4 GB of layers from wheels that are there",
+            "OCI layout of torch and PyG, everything downloaded",
             [
-                ("graphcrate", seconds(r"layers and layout from cached wheels[^|]*\| ([\d.]+) s"), True),
-                ("uv, tar, gzip -6", seconds(r"the same wheels by `uv pip install`[^|]*\| ([\d.]+) s"), False),
+                ("graphcrate", seconds(r"graphcrate, `--no-smoke` \| OCI layout"), True),
+                ("buildah and uv", seconds(r"… and `buildah push [^|]*\| OCI layout"), False),
             ],
         ),
         (
-            "push of 2.4 GB to a registry",
+            "the same as a SIF",
             [
-                ("graphcrate", seconds(r"first push[^|]*\| ([\d.]+) s"), True),
-                ("skopeo", seconds(r"first push[^|]*\| [\d.]+ s; skopeo ([\d.]+) s"), False),
-            ],
-        ),
-        (
-            "SIF of a CUDA image",
-            [
-                ("graphcrate, zstd", seconds(r"zstd, \*\*256 KiB\*\* \|[^|]*\| ([\d.]+) s"), True),
-                ("graphcrate, gzip", seconds(r"gzip, 256 KiB \|[^|]*\| ([\d.]+) s"), True),
-                ("apptainer build", seconds(r"`apptainer build` \([^|]*\|[^|]*\| ([\d.]+) s"), False),
+                ("graphcrate", seconds(r"… and `convert --to sif` \| SIF"), True),
+                ("apptainer build, uv", seconds(r"Apptainer [\d.]+, `apptainer build` \| SIF"), False),
+                ("docker, apptainer build", seconds(r"… and `apptainer build` of that \| SIF"), False),
             ],
         ),
     ]
