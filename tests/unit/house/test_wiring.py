@@ -430,6 +430,22 @@ def test_build_with_failing_cache_disk_names_the_error_at_each_system_call(world
     assert world.typed(*BUILD)[0] == 0, "nothing stands against the same command again"
 
 
+def test_build_whose_disk_is_full_at_a_layer_names_that(world):
+    real, failed = fcntl.flock, []
+
+    def failing(file, operation):
+        path = Path(f"/proc/self/fd/{file if isinstance(file, int) else file.fileno()}").readlink()
+        if path.name.startswith("layer-"):
+            failed.append(path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return real(file, operation)
+
+    world.patch.setattr(fcntl, "flock", failing)
+    ended, out, err = world.typed(*BUILD)
+    assert failed, "a layer is made by one build alone"
+    assert (ended, out, "GRAPHCRATE_CACHE=" in err, "Traceback" in err) == (8, "", True, False), err
+
+
 def test_second_build_of_a_failed_image_fails_again(world):
     world.completed = Completed(1, (FAILED,))
     assert [world.typed(*BUILD)[0] for _ in range(2)] == [10, 10]
