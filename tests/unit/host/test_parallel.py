@@ -7,6 +7,7 @@ import pytest
 
 from graphcrate.host import parallel as module
 from graphcrate.host.parallel import StoppedError, parallel
+from ociregistry import threads
 
 
 def test_results_are_in_order_and_the_largest_begins_first():
@@ -39,7 +40,7 @@ def test_of_several_errors_that_of_what_began_first_is_raised(monkeypatch):
         raise ValueError(item)
 
     # as on a busy machine, where many have ended before anyone looks
-    monkeypatch.setattr(module, "wait", lambda futures, **_: concurrent.futures.wait(futures))
+    monkeypatch.setattr(threads, "wait", lambda futures, **_: concurrent.futures.wait(futures))
     with pytest.raises(ValueError, match=r"^0$"):
         module.parallel(work, range(100), threads=1)
 
