@@ -158,7 +158,7 @@ def _speed() -> list[tuple[str, list[tuple[str, float, bool]]]]:
             [
                 ("graphcrate", seconds(r"… and `convert --to sif` \| SIF"), True),
                 ("apptainer build, uv", seconds(r"Apptainer [\d.]+, `apptainer build` \| SIF"), False),
-                ("docker, apptainer build", seconds(r"… and `apptainer build` of that \| SIF"), False),
+                ("docker, apptainer", seconds(r"… and `apptainer build` of that \| SIF"), False),
             ],
         ),
     ]

@@ -25,7 +25,7 @@ from graphcrate.model.recipe import BaseSpec
 from graphcrate.publish.bill import parts
 from nsbox.box import Bind
 from tests import sources
-from tests.engines.workplace import until
+from tests.engines.workplace import copy_downloads, until
 from tests.made import place
 from tests.unit.proof_lock import LOCK
 
@@ -235,7 +235,7 @@ def start_as_nobody(project, folder, lock, cache, **more):
     assert "nobody:" not in Path("/etc/subuid").read_text()
     shutil.chown(folder, "nobody", "nogroup")
     (folder / "cache").mkdir()
-    shutil.copytree(cache.root / "files", folder / "cache/files")
+    copy_downloads(cache.root, folder / "cache", shutil.copy2)
     for path in (folder / "cache", *(folder / "cache").rglob("*")):
         shutil.chown(path, "nobody", "nogroup")
     hide = "for name in apt apt-get dpkg dpkg-deb mmdebstrap newuidmap newgidmap unsquashfs mksquashfs; do "

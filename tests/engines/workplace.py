@@ -37,6 +37,7 @@ PARTS = (
 )
 PARTS += ("CONTRIBUTING.md", "SECURITY.md", "pyproject.toml", "requirements.txt", "requirements-dev.txt")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu/torch/"
+_LINK = functools.partial(os.link, follow_symlinks=False)
 
 
 def call(*command, environment=None, folder=None, code=0, timeout=900):
@@ -253,14 +254,14 @@ def second_place(workplace, folder, *, base=False, **changes):
     return Workplace(copy, cache, **changes)
 
 
-def copy_downloads(cache, other):
+def copy_downloads(cache, other, copy=_LINK):
     """Give another cache the files that one has downloaded."""
-    shutil.copytree(cache / "files", other / "files", copy_function=_link, symlinks=True)
+    _copy_of_used(cache / "files", other / "files", copy)
 
 
 def copy_bases(cache, other):
     """Give another cache the bases that one has made, and the lists of their packages."""
-    shutil.copytree(cache / "bases", other / "bases", copy_function=_link, symlinks=True)
+    _copy_of_used(cache / "bases", other / "bases", _LINK)
     for record in (other / "bases").glob("debian/*/layer.json"):
         blob = Path("blobs/sha256", json.loads(kept_bytes(record))["digest"].removeprefix("sha256:"))
         if not (other / blob).exists():  # bases of two lists may be the same bytes
@@ -268,8 +269,14 @@ def copy_bases(cache, other):
             os.link(cache / blob, other / blob)
 
 
-def _link(source, target, **_):
-    os.link(source, target, follow_symlinks=False)
+def _copy_of_used(source, target, copy):
+    """Copy a folder of a cache that other workers use: a file that is complete meanwhile has another name."""
+
+    def each(path, other):
+        with contextlib.suppress(FileNotFoundError):
+            copy(path, other)
+
+    shutil.copytree(source, target, copy_function=each, symlinks=True)
 
 
 def wheel_folder():
