@@ -22,7 +22,7 @@ UNIT = 1 << 17  #: bytes that a number of `LibraryReads.read` stands for
 HEAD = 1 << 16  #: bytes at the beginning of a library by which it is known
 #: Parts of a block that compression has to leave for the block to be stored as it is. The less it leaves, the more room
 #: that takes, and the less time inflating.
-_KNOWN, _LIKELY, _ELSE = 0.35, 0.5, 1.0
+_KNOWN, _LIKELY, _ELSE = 0.5, 0.6, 1.0
 #: Beginnings of the names of libraries that others open when they are first used, not when they are loaded.
 _LATER = ("libcudnn_", "libcusolver", "libnvperf", "libnvrtc", "libtorch_cuda_linalg", "libtriton")
 _PACKAGES = "/site-packages/"

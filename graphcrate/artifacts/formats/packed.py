@@ -33,7 +33,7 @@ from sifsquash.packer import Packed, Packer
 from sifsquash.values import Compression, Inode, Stored
 
 #: Raise it whenever the same layer would give other blocks. Part of `version`.
-FORMAT = 5
+FORMAT = 6
 #: Room that blocks take, over the layers' size: the fastest levels, and what is left uncompressed.
 GROWTH = 1.25
 _MOST_WAITING = 256  #: blocks in memory over all layers, waiting to be compressed or written
