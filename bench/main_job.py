@@ -1,4 +1,4 @@
-"""Measures the main job on this machine and writes docs/performance.md: `make bench`. 15 minutes, 20 GB of disk.
+"""Measures the main job on this machine and writes docs/performance.md: `make bench`. six minutes, 20 GB of disk.
 
 Everything runs through the command line, in copies of the project with caches of their own: the person's are left
 alone. Times are medians of several runs where a run can be repeated. Memory is the largest sum over all processes of
@@ -25,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 STACK, CUDA = "pyg", "11.7"  #: the torch 2.0.1 variant whose every file PyPI has
+EXTENSIONS = "none"  #: what compiling takes has a bench of its own
 NEWER = ("2.4.0", "2.5.3", "2.6.1")  #: torch_geometric: each replaces that of the variant in turn
 KEPT_FOR_LAYERS = ("files", "bases", "built")  #: of a cache: downloads, the base, wheels made from sdists
 SAMPLE_SECONDS = 0.1
@@ -75,18 +76,16 @@ def measure(folder: Path, runs: int) -> list[Figure]:
     say("clean clone to tested image, everything downloaded")
     project, cache = folder / "project", folder / "cache"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(project)], check=True)
-    clean = timed(["make", "image", f"STACK={STACK}", f"CUDA={CUDA}"], project, cache, home=folder)
-    report = json.loads(graphcrate(project, cache, "image", STACK, "--cuda", CUDA, "--json").out)
+    make = ["make", "image", f"STACK={STACK}", f"CUDA={CUDA}", f"EXTENSIONS={EXTENSIONS}"]
+    clean = timed(make, project, cache, home=folder)
+    report = json.loads(image(project, cache, "--json").out)
     lock = json.loads((project / report["layout"]).with_name("lock.json").read_text())
 
     say("unchanged rebuild")
-    again = [timed(["make", "image", f"STACK={STACK}", f"CUDA={CUDA}"], project, cache, home=folder) for _ in range(7)]
+    again = [timed(make, project, cache, home=folder) for _ in range(7)]
 
     say("layers from cached wheels")
     fresh = [layers(project, cache, folder / f"layers-{number}", report["digest"]) for number in range(runs)]
-
-    say("the same wheels installed by uv, packed by tar and gzip")
-    plain = installed_and_packed(project, cache, lock, folder / "plain")
 
     say("a newer torch_geometric alone")
     newer = [newer_torch_geometric(project, cache, version) for version in NEWER[:runs]]
@@ -97,8 +96,6 @@ def measure(folder: Path, runs: int) -> list[Figure]:
     return [
         Figure("clean clone → tested image, everything downloaded", f"{clean.seconds:.0f} s", "120 s", 1),
         Figure("layers and layout from cached wheels, bytecode included", f"{seconds:.1f} s", "20 s", len(fresh)),
-        Figure("the same wheels by `uv pip install`, then `tar` and `gzip -6`", f"{plain:.1f} s", "", 1),
-        Figure("how many times faster that makes the layers", f"{plain / seconds:.1f}", "", 1),
         Figure("unchanged rebuild", f"{statistics.median(run.seconds for run in again):.2f} s", "0.5 s", len(again)),
         Figure("a newer torch_geometric alone", f"{statistics.median(newer):.1f} s", "5 s", len(newer)),
         Figure(
@@ -120,9 +117,7 @@ def layers(project: Path, cache: Path, fresh: Path, digest: str) -> Run:
         blob = "blobs/sha256/" + json.loads(record.read_text().splitlines()[0])["digest"].removeprefix("sha256:")
         (fresh / blob).parent.mkdir(parents=True, exist_ok=True)
         os.link(cache / blob, fresh / blob)
-    run = graphcrate(
-        project, fresh, "image", STACK, "--cuda", CUDA, "--no-smoke", "--json", "--output", str(fresh / "dist")
-    )
+    run = image(project, fresh, "--no-smoke", "--json", "--output", str(fresh / "dist"))
     if json.loads(run.out)["digest"] != digest:
         sys.exit("the image from a fresh layer cache has another digest")
     shutil.rmtree(fresh)
@@ -138,23 +133,7 @@ def newer_torch_geometric(project: Path, cache: Path, version: str) -> float:
     old = next(line for line in text[start:end].splitlines() if line.startswith("torch_geometric = "))
     recipe.write_text(text[:start] + text[start:end].replace(old, f'torch_geometric = "{version}"') + text[end:])
     graphcrate(project, cache, "lock", STACK, "--cuda", CUDA)
-    return graphcrate(project, cache, "image", STACK, "--cuda", CUDA, "--no-smoke").seconds
-
-
-def installed_and_packed(project: Path, cache: Path, lock: dict, folder: Path) -> float:  # type: ignore[type-arg]
-    """Seconds that the usual way takes with the same files: install them, pack the result as a layer."""
-    files = [package["file"] for package in lock["packages"] if package["file"]["name"].endswith(".whl")]
-    wheels = [str(cache / "files" / file["sha256"] / file["name"]) for file in files]
-    python = project / ".venv" / "bin" / "python"
-    start = time.monotonic()
-    target = ["--target", str(folder / "site"), "--python-version", lock["python"], "--cache-dir", str(folder / "uv")]
-    target += ["--python-platform", "x86_64-manylinux_2_35", "--compile-bytecode"]
-    command = [str(python), "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--offline", *target, *wheels]
-    subprocess.run(command, check=True, stdout=sys.stderr)
-    subprocess.run(["tar", "-C", str(folder), "-czf", str(folder / "layer.tar.gz"), "site"], check=True)
-    seconds = time.monotonic() - start
-    shutil.rmtree(folder)
-    return seconds
+    return image(project, cache, "--no-smoke").seconds
 
 
 def owned_by(layer: dict, name: str) -> bool:  # type: ignore[type-arg]
@@ -167,6 +146,11 @@ def owned_by(layer: dict, name: str) -> bool:  # type: ignore[type-arg]
 def graphcrate(project: Path, cache: Path, *arguments: str) -> Run:
     """The command line of the copy, in the copy's own environment."""
     return timed([str(project / ".venv" / "bin" / "python"), "-E", "-s", "build.py", *arguments], project, cache)
+
+
+def image(project: Path, cache: Path, *arguments: str) -> Run:
+    """Build the image that is measured."""
+    return graphcrate(project, cache, "image", STACK, "--cuda", CUDA, "--extensions", EXTENSIONS, *arguments)
 
 
 def timed(command: Sequence[str], project: Path, cache: Path, home: Path | None = None) -> Run:
@@ -293,8 +277,8 @@ def page(figures: Sequence[Figure], where: str) -> str:
 
 Each figure has its script, machine, day and commit ([list](../bench/figures.toml)); *old* ones will be measured again.
 
-Written by `make bench` ([bench/main_job.py](../bench/main_job.py)) on {today}: `STACK={STACK} CUDA={CUDA}`
-(torch 2.0.1). The machine: {where}.
+Written by `make bench` ([bench/main_job.py](../bench/main_job.py)) on {today}:
+`STACK={STACK} CUDA={CUDA} EXTENSIONS={EXTENSIONS}` (torch 2.0.1). The machine: {where}.
 
 | what | measured | goal | runs |
 |---|---|---|---|
