@@ -67,6 +67,11 @@ def today() -> datetime.date:
     return datetime.datetime.fromtimestamp(now(), datetime.UTC).date()
 
 
+def day_began() -> int:
+    """Return when the day began, in UTC, in Unix seconds: the time of what all who make it on a day have alike."""
+    return int(now()) // 86_400 * 86_400
+
+
 def wait(seconds: float) -> None:
     """Let this much time pass."""
     time.sleep(seconds)

@@ -255,7 +255,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     candidate: FileName
     torch_cuda: CudaVersion
     python: PythonVersion
-    created: Time  #: Becomes the image's `created`
+    created: Time  #: the beginning of the day that it was made on; becomes the image's `created`
     request_sha256: Sha256  #: of what was asked for (`request_digest`); tells a stale lock
     base: DebianBase | RegistryBase
     packages: tuple[LockedPackage, ...]  #: sorted by name

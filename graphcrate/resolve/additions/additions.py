@@ -172,7 +172,7 @@ def _lock(
     variant = own.with_apt(context.variant, additions)
     return msgspec.structs.replace(
         stack,
-        created=int(settings.now()),
+        created=max(stack.created, settings.day_began()),
         request_sha256=digest,
         base=lock_base(ctx, variant) if additions.apt else stack.base,
         compilation=sdists.compilation(variant, additions),

@@ -183,8 +183,9 @@ class LockCandidate:
         return compilation
 
     def _is_superseded(self, lock: Lock) -> bool:
-        """Return whether the committed lock is newer than the cache's: it was renewed, and counts now."""
-        return lock.created < self._locks[0].created
+        """Return whether the committed lock is not older than the cache's: it was renewed, and counts now."""
+        first = self._locks[0]
+        return lock is not first and lock.created <= first.created
 
     def _missing(self, lock: Lock) -> list[LockedPackage]:
         return missing_packages(lock, self._cache, self._context.built(lock))

@@ -88,7 +88,7 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
         candidate=candidate.name,
         torch_cuda=candidate.torch_cuda,
         python=variant.python,
-        created=int(settings.now()),
+        created=settings.day_began(),
         request_sha256=digest,
         base=lock_base(context.ctx, variant),
         packages=tuple(sorted(packages, key=lambda package: package.name)),

@@ -137,7 +137,23 @@ def test_renewed_lock_comes_before_an_older_one_whose_files_are_all_in_the_cache
     world.server.simple("tqdm", dict([small_wheel("tqdm", "4.66"), newer]))
     packages = tuple(made.locked(newer) if package.name == "tqdm" else package for package in resolved.packages)
     renewed = msgspec.structs.replace(resolved, packages=packages, created=resolved.created + age)
-    assert world.choose(COMPATIBLE, committed=renewed).lock == (renewed if age > 0 else resolved)
+    assert world.choose(COMPATIBLE, committed=renewed).lock == (renewed if age >= 0 else resolved)
+
+
+def test_what_two_people_lock_on_a_day_is_the_same_to_the_byte(world):
+    wanted = Additions(packages=("einops",))
+    world.server.simple("einops", dict([small_wheel("einops", "0.8")]))
+
+    def made_at(seconds):
+        world.now = seconds
+        stack = world.choose(COMPATIBLE, fresh=True)
+        context = world.context(small_index.recipe(COMPATIBLE))
+        return encode(stack.lock), encode(additions.add(context, stack, wanted, None, fresh=True).lock)
+
+    day = 20_000 * 86_400
+    first = made_at(day + 1)
+    assert made_at(day + 86_399) == first
+    assert all(map(bytes.__ne__, made_at(day + 86_400), first))
 
 
 def test_committed_lock_with_gone_files_is_replaced(world):
