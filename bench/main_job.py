@@ -128,7 +128,7 @@ def newer_torch_geometric(project: Path, cache: Path, version: str) -> float:
     """Seconds to build the image again when torch_geometric alone has changed; its wheel is not in the cache yet."""
     recipe = project / "recipes" / f"{STACK}.toml"
     text = recipe.read_text()
-    start = text.index(f'cuda = "{CUDA}"')
+    start = text.index(f'\ncuda = "{CUDA}"')
     end = text.index("[[variant]]", start)
     old = next(line for line in text[start:end].splitlines() if line.startswith("torch_geometric = "))
     recipe.write_text(text[:start] + text[start:end].replace(old, f'torch_geometric = "{version}"') + text[end:])
