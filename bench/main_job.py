@@ -286,7 +286,8 @@ Written by `make bench` ([bench/main_job.py](../bench/main_job.py)) on {today}:
 
 Times are wall-clock medians over the runs, from the command's start to its end. *Layers* starts with the downloads,
 the base and wheels made from sdists in the cache, and ends with the OCI layout on disk, without the smoke test.
-Memory is the largest sum over all processes of their proportional set size. Downloads depend on the index.
+Memory is the largest sum over all processes of their proportional set size, mapped libraries included. A newer
+torch_geometric is resolved first.
 """
 
 
