@@ -25,6 +25,8 @@ _PROGRAMS = ("/build.py", "/graphcrate", "/graphcrate/__main__.py", "/cli/main.p
 _FLAGS = {row.name for row in ROWS if row.flag} | {"json", "smoke", "dry-run"}
 _SHORT = {"-q": "--quiet"}
 _ADDING = {row.name for row in ROWS if row.adds}
+_NAMES = {row.name for row in ROWS}
+_NAMING = {"recipe", "stack"}  #: make's settings for what the program takes as its first argument
 _ORDER = {name: place for place, name in enumerate(("recipe", "stack", *(row.name for row in ROWS)))}
 #: commands whose first argument is a stack, whose options an image of it has too
 _OF_A_STACK = (*OPTIONS, "explain")
@@ -60,26 +62,43 @@ def whole(text: str, built: Callable[[Sequence[str]], Command | None] = lambda _
 
     `built`: finds the request for the image that the words of a command name.
     """
-    if (typed := Typed.here()) is None:
-        return text
-    text = _REQUEST.sub(lambda match: typed.asking(*_step(match), match["name"]) or match[0], text)
-    if ETC not in text:
+    typed = Typed.here()
+    if typed is None:
         return text
 
-    def of(match: re.Match[str]) -> str:
+    def asked(match: re.Match[str]) -> str:
+        return typed.asking(*_step(match), match["name"]) or match[0]
+
+    def again(match: re.Match[str]) -> str:
         verb, changed = _step(match)
-        if made := typed.again(verb, changed):
-            return made
-        request = built(typed.words) if verb in OPTIONS else None
-        return str(_as(request, verb, changed)) if request else match[0]
+        return typed.again(verb, changed) or of_the_image(verb, changed) or match[0]
 
-    return _AS_TYPED.sub(of, text)
+    def of_the_image(verb: str, changed: Sequence[Setting]) -> str:
+        request = built(typed.words) if verb in OPTIONS else None
+        return str(_as(request, verb, changed)) if request else ""
+
+    text = _REQUEST.sub(asked, text)
+    return _AS_TYPED.sub(again, text) if ETC in text else text
 
 
 def line() -> str:
     """Return the command that was typed, whole and without passwords; empty where it is unknown."""
     typed = Typed.here()
     return typed.again("") if typed else ""
+
+
+def _step(match: re.Match[str]) -> tuple[str, list[Setting]]:
+    """Read a step of a message: its command, empty for whichever was typed, and what is changed."""
+    if match["settings"] is not None:
+        return match["goal"] or "", list(_of_make(shlex.split(match["settings"])))
+    options = (shlex.split(option) for option in re.findall(_OPTION, match["options"]))
+    return match["verb"] or "", [Setting(name.removeprefix("--"), *value) for name, *value in options]
+
+
+def _of_make(words: Sequence[str]) -> Iterator[Setting]:
+    """Read settings of make."""
+    for each in map(Setting.of_make, words):
+        yield Setting(each.name) if each.name in _FLAGS and each.value == "yes" else each
 
 
 @dataclass(frozen=True)
@@ -106,51 +125,17 @@ class Typed:
                 return cls(tuple(others))
         return None
 
-    def again(self, verb: str, changed: Sequence[Setting] = ()) -> str:
-        """Return the command with these settings; empty where what was typed is no request for this command."""
-        own, names = "".join(self.words[:1]), {setting.name for setting in changed}
-        if own in ("lock", "render") and verb == "image" and names and names <= set(OPTIONS[own]):
-            verb = own
-        goals = _GOALS.get(self.goal, {})
-        reached = {each.name for each in self.given}.union(*goals.values()) if not verb else goals.get(verb)
-        if self.goal and reached is not None and names <= set(reached):
-            return redacted(self._by_make(changed))
-        if (request := self.request) and (verb in (own, "") or verb in OPTIONS):
-            return redacted(str(_as(request, verb or own, changed)))
-        if verb in (own, ""):
-            return redacted(commands.joined([commands.program(), *_replaced(self.words, changed)]))
-        return ""
-
-    def asking(self, verb: str, given: Sequence[Setting], name: str | None) -> str:
-        """Return the command with the settings of another request; empty where what was typed makes no such request.
-
-        `name`: its stack or recipe, where it is not among the settings. What no request has stays as it was typed.
-        """
-        own, goals = "".join(self.words[:1]), _GOALS.get(self.goal, {})
-        if verb not in (goals if self.goal else (own,)):
-            return ""
-        request = self.request
-        places = {each.name: each.value or "" for each in given if each.name in ("recipe", "stack")}
-        name = name or next(iter(places.values()), USUAL_STACK)
-        given = [each for each in given if each.name not in places]
-        changed = _differences(request.settings if request else None, given)
-        if not self.goal:
-            return redacted(str(_as(replace(request, arguments=(name,)), verb, changed))) if request else ""
-        if request and request.arguments != (name,):
-            kind, other = ("recipe", "stack") if is_recipe_file(name) else ("stack", "recipe")
-            changed += [Setting(kind, name), Setting(other, "")]
-        reached = {"recipe", "stack"}.union(each.name for each in self.given).union(*goals.values())
-        by_the_goal = {each.name for each in request.settings} - reached if request else set[str]()
-        changed = [each for each in changed if each.name not in by_the_goal]
-        return redacted(self._by_make(changed)) if {each.name for each in changed} <= reached else ""
+    @property
+    def verb(self) -> str:
+        """The command that the program got; empty where it got none."""
+        return self.words[0] if self.words else ""
 
     @property
     def request(self) -> Command | None:
         """The command as a value; None for one that is of no stack, or has an option that is in no row."""
-        verb, *rest = self.words or ("",)
-        arguments, settings, words = list[str](), list[Setting](), iter(rest)
-        if verb not in _OF_A_STACK:
+        if self.verb not in _OF_A_STACK:
             return None
+        arguments, settings, words = list[str](), list[Setting](), iter(self.words[1:])
         for word in words:
             option, equals, value = _SHORT.get(word, word).partition("=")
             name = option.removeprefix("--")
@@ -158,41 +143,105 @@ class Typed:
                 arguments.append(word)
             elif name in _FLAGS:
                 settings.append(Setting(name))
-            elif name in (row.name for row in ROWS):
+            elif name in _NAMES:
                 settings.append(Setting(name, value if equals else next(words, "")))
             else:
                 return None
-        if len(arguments) > 1 or any(":" in word for word in arguments):  # an image
-            return None
-        return Command(verb, tuple(arguments), tuple(settings))
+        is_an_image = any(":" in word for word in arguments)
+        return None if is_an_image or len(arguments) > 1 else Command(self.verb, tuple(arguments), tuple(settings))
+
+    def again(self, verb: str, changed: Sequence[Setting] = ()) -> str:
+        """Return the command with these settings; empty where what was typed is no request for this command.
+
+        `verb`: empty for whichever was typed.
+        """
+        names = {each.name for each in changed}
+        if verb == "image" and self.verb in ("lock", "render") and names and names <= {*OPTIONS[self.verb]}:
+            verb = self.verb  # whose lock or texts are asked for in another way
+        is_its_own = verb in ("", self.verb)
+        if self._calls(verb) and names <= self._reached(verb):
+            return redacted(self._by_make(changed))
+        if self.request and (is_its_own or verb in OPTIONS):
+            return redacted(str(_as(self.request, verb or self.verb, changed)))
+        return redacted(commands.joined([commands.program(), *_replaced(self.words, changed)])) if is_its_own else ""
+
+    def asking(self, verb: str, asked: Sequence[Setting], name: str | None) -> str:
+        """Return the command with the settings of another request; empty where what was typed makes no such request.
+
+        `name`: its stack or recipe, where it is not among the settings. What no request has stays as it was typed.
+        """
+        names = (each.value for each in asked if each.name in _NAMING)
+        name = name or next(names, None) or USUAL_STACK
+        asked = [each for each in asked if each.name not in _NAMING]
+        if self._calls(verb):
+            return redacted(self._goal_asking(asked, name))
+        if self.request and not self.goal and verb == self.verb:
+            changed = _differences(self.request.settings, asked)
+            return redacted(str(_as(replace(self.request, arguments=(name,)), verb, changed)))
+        return ""
+
+    def _goal_asking(self, asked: Sequence[Setting], name: str) -> str:
+        """Return the goal with the settings of another request; empty where one of them does not reach its commands."""
+        reached = self._reached("") | _NAMING
+        if self.request is None:
+            changed = list(asked)
+        else:
+            # Others are the goal's own: `make sif` passes an engine.
+            own = {each.name for each in self.request.settings} - reached
+            differences = _differences(self.request.settings, asked)
+            changed = [each for each in differences if each.name not in own]
+            if self.request.arguments != (name,):
+                changed += [*(Setting(each, "") for each in _NAMING), _naming(name)]
+        return self._by_make(changed) if {each.name for each in changed} <= reached else ""
+
+    def _calls(self, verb: str) -> bool:
+        """Return whether a goal of make was typed that calls this command; empty: any."""
+        return bool(self.goal) and (not verb or verb in _GOALS.get(self.goal, {}))
+
+    def _reached(self, verb: str) -> set[str]:
+        """Return the settings by which the goal of make changes this command; empty: any, and those that were typed."""
+        settings = _GOALS.get(self.goal, {})
+        return set(settings[verb]) if verb else {each.name for each in self.given}.union(*settings.values())
 
     def _by_make(self, changed: Sequence[Setting]) -> str:
-        """The goal with its settings, those that make took from its environment too."""
-        request = self.request or Command("")
-        taken = {name for names in _GOALS.get(self.goal, {}).values() for name in names} - {"plan"}
-        given = [each for each in self.given if each.value != "" and each.name != "from"]  # a recipe is written by now
-        named = {each.name for each in given}
-        if not named & {"recipe", "stack"}:
-            others = [name for name in request.arguments if name != USUAL_STACK]
-            given += [Setting("recipe" if is_recipe_file(name) else "stack", name) for name in others]
-        given += [each for each in request.settings if each.name in taken - named]
-        settings = sorted(_changed(given, changed, in_one=True), key=lambda each: _ORDER.get(each.name, len(ROWS)))
+        """Return the goal with its settings, and these."""
+        settings = _changed(self._given(), changed, in_one=True)
+        settings.sort(key=lambda each: _ORDER.get(each.name, len(ROWS)))
         make = ["make", "-C", self.folder] if self.folder else ["make"]
         return commands.joined([*make, self.goal, *(each.by_make() for each in settings)])
 
+    def _given(self) -> list[Setting]:
+        """Return the settings that make got, from its environment too."""
+        given = [each for each in self.given if each.value != "" and each.name != "from"]  # a recipe is written by now
+        if self.request is None:
+            return given
+        names = {each.name for each in given}
+        if not names & _NAMING:
+            given += [_naming(name) for name in self.request.arguments if name != USUAL_STACK]
+        by_make = {name for settings in _GOALS.get(self.goal, {}).values() for name in settings}
+        others = by_make - names - {"plan"}
+        return [*given, *(each for each in self.request.settings if each.name in others)]
 
-def _differences(typed: Sequence[Setting] | None, asked: Sequence[Setting]) -> list[Setting]:
+
+def _naming(name: str) -> Setting:
+    """Return make's setting for a stack or the file of a recipe."""
+    return Setting("recipe" if is_recipe_file(name) else "stack", name)
+
+
+def _differences(typed: Sequence[Setting], asked: Sequence[Setting]) -> list[Setting]:
     """Return what changes the settings that were typed into those that are asked for; empty values remove.
 
-    `typed`: None where the program got none. A step with a value that only the user knows is no whole request.
+    A step with a value that only the user knows is no whole request.
     """
-    if typed is None or any(ETC in (each.value or "") for each in asked):
+    if any(ETC in (each.value or "") for each in asked):
         return list(asked)
     changed = list[Setting]()
     for row in ROWS:
         before, after = ([each for each in settings if each.name == row.name] for settings in (typed, asked))
         if row.field and _words(before) != _words(after):
-            changed += [*([Setting(row.name, "")] if row.adds or not after else ()), *after]
+            if row.adds or not after:
+                changed.append(Setting(row.name, ""))
+            changed += after
     return changed
 
 
@@ -202,55 +251,61 @@ def _words(settings: Sequence[Setting]) -> list[str]:
 
 
 def _as(request: Command, verb: str, changed: Sequence[Setting]) -> Command:
-    """The request as one for this command, which has the options that it takes."""
+    """Return the request as one for this command, which has the options that it takes."""
     kept = [each for each in request.settings if verb == request.verb or each.name in OPTIONS[verb]]
     return Command(verb, request.arguments or (USUAL_STACK,), tuple(_changed(kept, changed)))
 
 
 def _changed(given: Sequence[Setting], changed: Sequence[Setting], *, in_one: bool = False) -> list[Setting]:
-    """Settings with others in place of those of their name, or beside them. `in_one`: as make takes several values."""
+    """Return settings with others in place of those of their name, or beside them.
+
+    `in_one`: as make takes several values.
+    """
     settings = list(given)
     if any(each.name == "gpu" for each in changed):  # which needs a CUDA
         settings = [each for each in settings if (each.name, each.value) != ("cuda", "cpu")]
     for new in changed:
-        same = [place for place, each in enumerate(settings) if each.name == new.name]
-        if new.value == "":
-            settings = [each for each in settings if each.name != new.name]
-        elif not same:
-            settings.append(new)
-        elif new.name not in _ADDING:
-            settings[same[0]] = new
-            settings = [each for place, each in enumerate(settings) if place not in same[1:]]
-        elif in_one:
-            words = [word for each in (settings[same[0]], new) for word in (each.value or "").split()]
-            settings[same[0]] = Setting(new.name, " ".join(dict.fromkeys(words)))
-        elif new not in settings:
-            settings.insert(same[-1] + 1, new)
+        settings = _with(settings, new, in_one=in_one)
     return settings
 
 
+def _with(settings: list[Setting], new: Setting, *, in_one: bool) -> list[Setting]:
+    """Return settings with one more, in place of those of its name or beside them; without them if it is empty."""
+    same = [position for position, each in enumerate(settings) if each.name == new.name]
+    if new.value == "":
+        return [each for each in settings if each.name != new.name]
+    if not same:
+        return [*settings, new]
+    first, last = same[0], same[-1]
+    if new.name not in _ADDING:
+        return [*settings[:first], new, *(each for each in settings[first:] if each.name != new.name)]
+    if in_one:
+        return [*settings[:first], _in_one(settings[first], new), *settings[first + 1 :]]
+    return settings if new in settings else [*settings[: last + 1], new, *settings[last + 1 :]]
+
+
+def _in_one(setting: Setting, other: Setting) -> Setting:
+    """Return one setting with the values of two, each once."""
+    values = [*(setting.value or "").split(), *(other.value or "").split()]
+    return Setting(setting.name, " ".join(dict.fromkeys(values)))
+
+
 def _replaced(words: Sequence[str], changed: Sequence[Setting]) -> list[str]:
-    """The words of a command without a row, with these options in place of their own."""
-    own, kept = list(words), list[str]()
-    if "--" in words:
-        own, kept = own[: own.index("--")], own[own.index("--") :]
+    """Return the words of a command without a row, with these options in place of their own."""
+    end = words.index("--") if "--" in words else len(words)
+    own = list(words[:end])
     for new in changed:
-        option, *value = new.words()
-        at = next((place for place, word in enumerate(own) if word.partition("=")[0] == option), len(own))
-        taken = 1 if any(word.startswith(f"{option}=") for word in own) else len(new.words())
-        own = [*own[:at], *(() if value == [""] else (option, *value)), *own[at + taken :]]
-    return [*own, *kept]
+        own = _with_option(own, new)
+    return [*own, *words[end:]]
 
 
-def _step(match: re.Match[str]) -> tuple[str, list[Setting]]:
-    """Read a step of a message: its command, empty for whichever was typed, and what is changed."""
-    if match["settings"] is not None:
-        return match["goal"] or "", list(_of_make(shlex.split(match["settings"])))
-    options = (shlex.split(option) for option in re.findall(_OPTION, match["options"]))
-    return match["verb"] or "", [Setting(name.removeprefix("--"), *value) for name, *value in options]
-
-
-def _of_make(words: Sequence[str]) -> Iterator[Setting]:
-    """Read settings of make."""
-    for each in map(Setting.of_make, words):
-        yield Setting(each.name) if each.name in _FLAGS and each.value == "yes" else each
+def _with_option(words: list[str], new: Setting) -> list[str]:
+    """Return the words of a command with an option in place of its own, or without it if its value is empty."""
+    option, *value = new.words()
+    added = [] if value == [""] else [option, *value]
+    for position, word in enumerate(words):
+        if word == option:
+            return [*words[:position], *added, *words[position + 1 + len(value) :]]
+        if word.startswith(f"{option}="):
+            return [*words[:position], *added, *words[position + 1 :]]
+    return [*words, *added]
