@@ -101,20 +101,24 @@ def made(sif: Path, base: str, packages: str, stem: Path, more: Sequence[str], *
     except subprocess.CalledProcessError:
         sys.stderr.write(f"left out: {packages}\n")
         return None
-    delta, whole = stem.with_suffix(".delta.sqsh"), stem.with_suffix(".whole.sif")
+    delta = stem.with_suffix(".delta.sqsh")
     build("convert", image, "--to", "delta", "--over", base, "--output", str(delta))
-    if not is_compared:
-        row = Row(packages, delta, sif.stat().st_size + delta.stat().st_size, delta.stat().st_size, None)
-        sys.stderr.write(f"{row}\n")
-        return row
-    build("convert", image, "--to", "sif", "--output", str(whole))
-    sizes = whole.stat().st_size, delta.stat().st_size
-    found = json.loads(build("diff", str(whole), str(delta), "--strict", "--json"))
-    whole.unlink()
-    differing = [change for change in found["unexpected"] if not change["path"].startswith(OURS)]
-    row = Row(packages, delta, *sizes, len(differing))
+    if is_compared:
+        whole, differing = compared(image, delta, stem.with_suffix(".whole.sif"))
+    else:
+        whole, differing = sif.stat().st_size + delta.stat().st_size, None
+    row = Row(packages, delta, whole, delta.stat().st_size, differing)
     sys.stderr.write(f"{row}\n")
     return row
+
+
+def compared(image: str, delta: Path, whole: Path) -> tuple[int, int]:
+    """Return the size of the image's whole SIF, made at `whole` for now, and how many paths differ in the delta."""
+    build("convert", image, "--to", "sif", "--output", str(whole))
+    length = whole.stat().st_size
+    found = json.loads(build("diff", str(whole), str(delta), "--strict", "--json"))
+    whole.unlink()
+    return length, sum(not change["path"].startswith(OURS) for change in found["unexpected"])
 
 
 def started(base: Path, row: Row) -> tuple[int, int]:
