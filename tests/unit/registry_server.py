@@ -6,6 +6,7 @@ tells its Range whenever it is asked, and keeps what arrived of a chunk that bro
 """
 
 import base64
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -14,6 +15,8 @@ import re
 import urllib.parse
 
 from ocilayout import spec
+from patienthttp.client import Response
+from patienthttp.retry import Retry
 from tests import loopback
 from tests.unit import tars
 
@@ -382,3 +385,28 @@ class Answers(loopback.Answers):
             data = data[int(wanted[1]) :]
         most = len(data) // 2 if fault == "truncate" else None
         return self.answer(206 if wanted else 200, data, told if wanted else {}, most)
+
+
+LAYER = [tars.file("a", bytes(range(256)) * 400)]
+
+
+@contextlib.contextmanager
+def registry(docker=False, **options):
+    """A registry with the image team/base:v1 of one LAYER, and that image's descriptor."""
+    with RegistryServer(**options) as server:
+        yield server, server.image("team/base", [LAYER], "v1", docker=docker)
+
+
+class Answering:
+    """Stands in for `Client` where a host other than loopback is needed."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    def retry(self, tries):
+        return Retry(lambda _: None)
+
+    def send(self, method, url, *, headers=None, body=None, accept=(200,), limit=0):
+        self.asked.append((method, url, dict(headers or {})))
+        status, headers, body = self.answers.pop(0)
+        return Response(status, headers, body, url)

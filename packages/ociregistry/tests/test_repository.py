@@ -16,14 +16,13 @@ from ociregistry.credentials import Credential
 from ociregistry.errors import AbsentError, DamagedError, RefusedError
 from ociregistry.repository import LARGEST_DOCUMENT, Repository
 from ociregistry.upload import RequestSize, UploadBlob, UploadOutcome, upload
-from patienthttp.client import Client, Response
+from patienthttp.client import Client
 from patienthttp.errors import HttpError, NoAnswer
 from patienthttp.retry import Retry
 from tests.made import refused
 from tests.unit import tars
-from tests.unit.registry_server import RegistryServer
+from tests.unit.registry_server import LAYER, Answering, RegistryServer, registry
 
-LAYER = [tars.file("a", bytes(range(256)) * 400)]
 ALICE = Credential(user="alice", password="wonder:land")
 
 
@@ -34,13 +33,6 @@ def repository(server, credential=None):
 
 def layers(document):
     return msgspec.json.decode(document.data, type=spec.Manifest).layers
-
-
-@contextlib.contextmanager
-def registry(docker=False, **options):
-    """A registry with the image team/base:v1, and that image's descriptor."""
-    with RegistryServer(**options) as server:
-        yield server, server.image("team/base", [LAYER], "v1", docker=docker)
 
 
 @pytest.mark.parametrize("docker", [False, True])
@@ -124,21 +116,6 @@ def test_loopback_registry_bypasses_the_proxy():
         found = Repository(client, reference.parse(f"{server.host}/team/base"), lambda: ALICE).manifest("v1")
     assert found.digest == pushed["digest"]
     assert proxy.asked == []
-
-
-class Answering:
-    """Stands in for `Client` where a host other than loopback is needed."""
-
-    def __init__(self, *answers):
-        self.answers, self.asked = list(answers), []
-
-    def retry(self, tries):
-        return Retry(lambda _: None)
-
-    def send(self, method, url, *, headers=None, body=None, accept=(200,), limit=0):
-        self.asked.append((method, url, dict(headers or {})))
-        status, headers, body = self.answers.pop(0)
-        return Response(status, headers, body, url)
 
 
 def test_login_to_an_http_token_server_is_refused():

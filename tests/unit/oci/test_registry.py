@@ -1,6 +1,5 @@
 """Failures of registries as errors of ours, with what to type; what `ociregistry` does is in its own tests."""
 
-import contextlib
 import json
 import re
 
@@ -13,42 +12,16 @@ from graphcrate.oci.registry import Repository
 from ocilayout import spec
 from ociregistry.credentials import Credential
 from ociregistry.repository import LARGEST_DOCUMENT
-from patienthttp.client import Response
 from patienthttp.errors import NoAnswer
-from patienthttp.retry import Retry
 from tests.made import refused
-from tests.unit import tars
-from tests.unit.registry_server import RegistryServer
+from tests.unit.registry_server import Answering, registry
 
-LAYER = [tars.file("a", bytes(range(256)) * 400)]
 ALICE = Credential(user="alice", password="wonder:land")
 
 
 def repository(server, credential=None):
     client = Client({}, sleep=lambda _: None)
     return Repository(client, reference.parse(f"{server.host}/team/base"), lambda: credential)
-
-
-@contextlib.contextmanager
-def registry(docker=False, **options):
-    """A registry with the image team/base:v1, and that image's descriptor."""
-    with RegistryServer(**options) as server:
-        yield server, server.image("team/base", [LAYER], "v1", docker=docker)
-
-
-class Answering:
-    """Stands in for `Client` where a host other than loopback is needed."""
-
-    def __init__(self, *answers):
-        self.answers, self.asked = list(answers), []
-
-    def retry(self, tries):
-        return Retry(lambda _: None)
-
-    def send(self, method, url, *, headers=None, body=None, accept=(200,), limit=0):
-        self.asked.append((method, url, dict(headers or {})))
-        status, headers, body = self.answers.pop(0)
-        return Response(status, headers, body, url)
 
 
 @pytest.mark.parametrize("status", [401, 403])
