@@ -8,7 +8,6 @@ import sys
 import pytest
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat.facts import facts
 from graphcrate.compat.variants import recipes
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.lock_proof import decode_proof
@@ -18,6 +17,7 @@ from tests.unit.elfmaker import SASS, make_elf
 from tests.unit.tools.test_measure_wheel import code
 from tests.unit.wheel_server import WheelServer, small_sdist, small_wheel
 from tests.unit.wheelmaker import make_wheel
+from upkeep.news import torch_builds
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("uv", "user namespaces")]
 
@@ -110,7 +110,7 @@ def test_a_torch_of_an_index_becomes_facts_a_lock_an_image_and_a_text(project):
     variant = recipes.load(root / "recipes/made.toml").variants
     assert [(each.cuda, each.candidates[0].torch) for each in variant] == [("13.0", "2.99.0")]
     assert "# as it was\n" in (root / "recipes/made.toml").read_text()
-    builds = {(build.torch, build.cuda) for build in facts.builds_in(
+    builds = {(build.torch, build.cuda) for build in torch_builds.builds_in(
         (root / "graphcrate/compat/data/torch.toml").read_text())}  # fmt: skip
     assert {("2.98.0", "13.0"), ("2.99.0", "13.0"), ("2.99.1", "13.0"), ("2.99.2", "13.2")} <= builds
     lock = decode_lock((root / "images/made/cu130/pypi.lock.json").read_bytes())

@@ -57,16 +57,6 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-def builds_in(text: str) -> tuple[TorchBuild, ...]:
-    """The builds of a text like `torch.toml`. Raises msgspec.ValidationError."""
-    return codec.convert(tomllib.loads(text)["build"], tuple[TorchBuild, ...])
-
-
-def ported_in(text: str) -> dict[str, tuple[TorchBuild, ...]]:
-    """The builds of a text like `torch_ported.toml`, by platform. Raises msgspec.ValidationError."""
-    return codec.convert(tomllib.loads(text), dict[str, tuple[TorchBuild, ...]])
-
-
 class MinimumVersion(msgspec.Struct, frozen=True):
     """The first version that will do; of a runtime with what is said of an older one (`{since}`, `{version}`)."""
 

@@ -26,6 +26,7 @@ from tools import torch_facts
 from upkeep import staged
 from upkeep.news import review as texts
 from upkeep.news import run as updating
+from upkeep.news import torch_builds
 from upkeep.request import UpdateRequest
 from upkeep.staged import FailedCommandError
 
@@ -53,10 +54,10 @@ class Commands:
         if "--platform" in words:
             path, name = stage.root / PORTED, words[words.index("--platform") + 1]
             fresh = [self.measured[words[2], name]] if (words[2], name) in self.measured else []
-            path.write_text(torch_facts.ported_written(facts.ported_in(path.read_text()), name, fresh))
+            path.write_text(torch_facts.ported_written(torch_builds.ported_in(path.read_text()), name, fresh))
             return
         path = stage.root / FACTS
-        known = facts.builds_in(path.read_text())
+        known = torch_builds.builds_in(path.read_text())
         path.write_text(torch_facts.written(known, [self.measured[words[2]]]))
 
     def build_py(self, stage, *words):
@@ -200,7 +201,7 @@ def test_update_writes_facts_recipe_lock_and_pages_at_once(checkout, commands, s
         ("tools.generate",),
     ]
     root = checkout.root
-    known = {(build.torch, build.cuda) for build in facts.builds_in((root / FACTS).read_text())}
+    known = {(build.torch, build.cuda) for build in torch_builds.builds_in((root / FACTS).read_text())}
     assert {("2.99.0", "13.0"), ("2.99.1", "13.2")} <= known
     assert (root / "docs/images.md").read_text() == "generated\n"
     for cuda, version in (("13.0", "2.99.0"), ("13.2", "2.99.1"), ("12.8", "2.10.0")):
@@ -291,7 +292,7 @@ def test_locks_and_facts_of_another_platform_follow_and_the_text_names_it(checko
     assert ("lock", "made", "--cuda", "13.0", "--channel", "pypi", "--platform", "linux/arm64") in commands.ran
     of_new = catalog.path_of_lock(checkout.root, "made", "13.2", "pypi", ARM64)
     assert (torch_of(for_arm), torch_of(of_new)) == ("2.99.0", "2.99.1")
-    builds = facts.ported_in((checkout.root / PORTED).read_text())[ARM64.name]
+    builds = torch_builds.ported_in((checkout.root / PORTED).read_text())[ARM64.name]
     assert {("2.99.0", "13.0"), ("2.99.1", "13.2")} < {(build.torch, build.cuda) for build in builds}
     text = texts.text(review)
     for words in (

@@ -18,6 +18,7 @@ from tests.unit.wheelmaker import make_wheel
 from tools import measure_wheel, torch_facts
 from tools.ranged_file import RangedFile
 from tools.wheel_contents import measure
+from upkeep.news import torch_builds
 
 LIST = b"sm_70 sm_80 compute_80\0"
 METADATA = b"""\
@@ -195,7 +196,7 @@ def test_table_of_other_platforms_is_what_the_tool_writes_and_a_fresh_build_repl
     text = torch_facts.PORTED.read_text()
     assert torch_facts.ported_written(known, ARM64.name, []) == text
     fresh = msgspec.structs.replace(known[ARM64.name][0], size=1)
-    written = facts.ported_in(torch_facts.ported_written(known, ARM64.name, [fresh]))
+    written = torch_builds.ported_in(torch_facts.ported_written(known, ARM64.name, [fresh]))
     assert written[ARM64.name] == (fresh, *known[ARM64.name][1:])
 
 

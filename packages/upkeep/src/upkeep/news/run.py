@@ -33,7 +33,7 @@ from graphcrate.model.recipe import Candidate, Channel, Recipe
 from graphcrate.resolve.sources.offers import Sources
 from upkeep import staged
 from upkeep.news import known as known_news
-from upkeep.news import listings, recipe_text
+from upkeep.news import listings, recipe_text, torch_builds
 from upkeep.news.listings import COMPANIONS, PYG, STACK, TORCH, Answers
 from upkeep.news.review import LockChange, Review, lock_change
 from upkeep.news.weighing import HeldBack, News, VariantChange, weigh
@@ -170,12 +170,12 @@ def _builds_for(stage: StagedCheckout, platform: str) -> tuple[TorchBuild, ...]:
 def _ported_builds(stage: StagedCheckout) -> dict[str, tuple[TorchBuild, ...]]:
     """Read the copy's torch_ported.toml."""
     path = stage.root / "graphcrate/compat/data/torch_ported.toml"
-    return facts.ported_in(path.read_text(encoding="utf-8"))
+    return torch_builds.ported_in(path.read_text(encoding="utf-8"))
 
 
 def _builds(stage: StagedCheckout) -> tuple[TorchBuild, ...]:
     """Read the copy's torch.toml."""
-    return facts.builds_in((stage.root / "graphcrate/compat/data/torch.toml").read_text(encoding="utf-8"))
+    return torch_builds.builds_in((stage.root / "graphcrate/compat/data/torch.toml").read_text(encoding="utf-8"))
 
 
 def _by_hand(answers: Answers, news: News) -> Iterator[str]:
