@@ -4,21 +4,20 @@ Media types are those of Apptainer's and SingularityCE's clients (Singularity be
 pull it). The manifest is an OCI one: SingularityCE's older clients take no other for `oras://`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
 import msgspec
 
-from graphcrate.attest.keys import PrivateKey
-from graphcrate.host.context import Context
 from graphcrate.host.progress import Progress
-from graphcrate.oci import credentials, push
+from graphcrate.oci import credentials
+from graphcrate.oci.push import push_image
 from graphcrate.oci.registry import Repository
 from graphcrate.publish.destinations.destination import CPU_ONLY, EMULATED, Delivery, converted, made_of
 from graphcrate.publish.destinations.parse import oras_location
-from graphcrate.publish.destinations.registry import Registry, Sent
+from graphcrate.publish.destinations.registry import Push, Registry, Sent
 from graphcrate.publish.policy import ImageEvidence, PublishRequest
 from ocilayout import spec
 from ocilayout.image import descriptor_of
@@ -56,7 +55,7 @@ def push_sif(
     manifest: dict[str, object] = {"schemaVersion": 2, "mediaType": spec.MANIFEST, "config": config, "layers": [layer]}
     document = msgspec.json.encode({**manifest, **({"annotations": annotations} if annotations else {})})
     blobs = [UploadBlob(descriptor=layer, path=sif), UploadBlob(descriptor=config, data=spec.EMPTY_BLOB)]
-    return push.push_image(target, blobs, document, spec.MANIFEST, progress)
+    return push_image(target, blobs, document, spec.MANIFEST, progress)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,50 +72,30 @@ class OrasRegistry(Registry):
         location = oras_location(text)
         return cls(host=location.host, repository=location.repository, tag=location.tag) if location else None
 
-    def _parcel(self, image: ImageEvidence, target: Repository, place: str) -> Delivery:
-        sif = made_of(image, "sif")
-        return Delivery(
-            what="SIF", place=place, bytes=sif.stat().st_size if sif else image.layout.size, is_made=bool(sif)
-        )
+    def _parcel(self, push: Push, place: str) -> Delivery:
+        sif = made_of(push.image, "sif")
+        size = sif.stat().st_size if sif else push.image.layout.size
+        return Delivery(what="SIF", place=place, bytes=size, is_made=bool(sif))
 
     def _short(self, image: ImageEvidence, request: PublishRequest) -> tuple[str, ...]:
         """The short tag with its platform: a SIF is for one, and its clients know of no index."""
         return tuple(f"{tag}{image.layout.platform.suffix}" for tag in super()._short(image, request))
 
-    def _check_tags(
-        self,
-        image: ImageEvidence,
-        request: PublishRequest,
-        target: Repository,
-        tags: Sequence[str],
-        key: PrivateKey | None,
-        ctx: Context,
-    ) -> None:
+    def _check_tags(self, push: Push) -> None:
         """Do nothing: a tag has one SIF."""
 
-    def _set_tags(
-        self,
-        image: ImageEvidence,
-        request: PublishRequest,
-        target: Repository,
-        tags: Sequence[str],
-        document: Document,
-        key: PrivateKey | None,
-        ctx: Context,
-    ) -> str:
+    def _set_tags(self, push: Push, document: Document) -> str:
         """Set each tag to the SIF."""
-        for tag in tags:
-            put_manifest(target, tag, document.data, document.media_type)
+        for tag in push.tags:
+            put_manifest(push.target, tag, document.data, document.media_type)
         return ""
 
-    def _send(
-        self, image: ImageEvidence, request: PublishRequest, reference: Reference, target: Repository, ctx: Context
-    ) -> Sent:
+    def _send(self, push: Push) -> Sent:
         """Make the SIF, and send it under its manifest's digest alone."""
-        shown, is_plain = f"oras://{reference}", credentials.is_plain(reference.host, ctx.environment)
-        lines = {"apptainer": f"apptainer pull {'--no-https ' * is_plain}{image.report.name}.sif {shown}"}
-        marks = {CPU_ONLY: image.evidence.cpu_only, EMULATED: image.evidence.emulated}
+        shown, is_plain = f"oras://{push.reference}", credentials.is_plain(push.reference.host, push.ctx.environment)
+        lines = {"apptainer": f"apptainer pull {'--no-https ' * is_plain}{push.image.report.name}.sif {shown}"}
+        marks = {CPU_ONLY: push.image.evidence.cpu_only, EMULATED: push.image.evidence.emulated}
         notes = {name: "true" for name, is_so in marks.items() if is_so}
-        sif = converted(image, request, "sif", ctx)
-        pushed = push_sif(Path(sif.path), sif.sha256, reference, target, ctx.progress, notes)
+        sif = converted(push.image, push.request, "sif", push.ctx)
+        pushed = push_sif(Path(sif.path), sif.sha256, push.reference, push.target, push.ctx.progress, notes)
         return Sent(pushed, "", shown, lines)

@@ -1,6 +1,6 @@
 """A registry: blobs, then the manifest by its digest, then statements and signatures, and the tags last of all."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
@@ -9,7 +9,8 @@ from graphcrate.compat.facts import addresses
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.model.words import listed
-from graphcrate.oci import access, credentials, push
+from graphcrate.oci import access, credentials
+from graphcrate.oci.push import push_layout
 from graphcrate.oci.reference import parse
 from graphcrate.oci.registry import Repository
 from graphcrate.publish import attestations, shared_tag
@@ -23,6 +24,18 @@ from ociregistry.push import Pushed
 from ociregistry.reference import Reference
 from ociregistry.repository import Document
 from patienthttp.errors import is_loopback
+
+
+class Push(NamedTuple):
+    """An image on its way: to which repository, under which tags, signed by which key."""
+
+    image: ImageEvidence
+    request: PublishRequest
+    reference: Reference  #: with the first tag
+    target: Repository
+    tags: tuple[str, ...]
+    key: keys.PrivateKey | None
+    ctx: Context
 
 
 class Sent(NamedTuple):
@@ -90,17 +103,15 @@ class Registry(Destination):
 
     def plan(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> tuple[Delivery, ...]:
         """Ask for each blob, and whether the tags may be set. The key is not asked for: that needs its password."""
-        reference, target = self._target(image.report.name, image.report.tag, request, ctx)
-        self.require_answer(image.report.name, image.report.tag, request, ctx)
-        tags = self._tags(reference, image, request)
-        self._check_tags(image, request, target, tags, None, ctx)
-        places = " and ".join(f"{reference.name}:{tag}" for tag in tags)
-        return (self._parcel(image, target, places),)
+        push = self._begin(image, request, None, ctx)
+        shared_tag.state(push.target, push.reference.tag)
+        self._check_tags(push)
+        return (self._parcel(push, " and ".join(f"{push.reference.name}:{tag}" for tag in push.tags)),)
 
-    def _parcel(self, image: ImageEvidence, target: Repository, place: str) -> Delivery:
-        layout = image.layout
+    def _parcel(self, push: Push, place: str) -> Delivery:
+        layout = push.image.layout
         blobs = {blob.digest: blob for blob in (*layout.layers, layout.manifest.config)}.values()
-        there = sum(blob.size for blob in blobs if target.has(blob))
+        there = sum(blob.size for blob in blobs if push.target.has(blob))
         what = f"{len(layout.layers)} layers, their configuration and manifest"
         return Delivery(what=what, place=place, bytes=sum(blob.size for blob in blobs), bytes_there=there)
 
@@ -110,36 +121,36 @@ class Registry(Destination):
         find = credentials.for_destination
         return reference, access.repository(reference, ctx, find=find, writes=True, mount_from=mount_from)
 
-    def _tags(self, reference: Reference, image: ImageEvidence, request: PublishRequest) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((reference.tag, *self._short(image, request), *request.tags)))
+    def _begin(self, image: ImageEvidence, request: PublishRequest, key: keys.PrivateKey | None, ctx: Context) -> Push:
+        reference, target = self._target(image.report.name, image.report.tag, request, ctx)
+        tags = (reference.tag, *self._short(image, request), *request.tags)
+        return Push(image, request, reference, target, tuple(dict.fromkeys(tags)), key, ctx)
 
     def publish(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> Published:
         """Send it, attach statements and signatures, and set the tags when all of it is there."""
-        report = image.report
         key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
-        reference, target = self._target(report.name, report.tag, request, ctx)
-        tags = self._tags(reference, image, request)
-        self._check_tags(image, request, target, tags, key, ctx)
-        sent = self._send(image, request, reference, target, ctx)
+        push = self._begin(image, request, key, ctx)
+        self._check_tags(push)
+        sent = self._send(push)
         pushed = sent.pushed
-        document = target.manifest(pushed.digest)
+        document = push.target.manifest(pushed.digest)
         attached = attestations.AttachedStatements()
         if key or sent.form:  # a SIF has no unsigned statements: Singularity's clients look for none
             subject = spec.Descriptor(media_type=pushed.media_type, digest=pushed.digest, size=len(document.data))
-            names = [f"{reference.name}:{tag}" for tag in tags]
-            attached = attestations.attach(target, image, subject, names, key, ctx)
-        index = self._set_tags(image, request, target, tags, document, key, ctx)
+            names = [f"{push.reference.name}:{tag}" for tag in push.tags]
+            attached = attestations.attach(push.target, image, subject, names, key, ctx)
+        index = self._set_tags(push, document)
         # another client may have written that list meanwhile
-        if why := referrers.add(target, pushed.digest, attached.referrers):
+        if why := referrers.add(push.target, pushed.digest, attached.referrers):
             ctx.progress.note(f"warning: {why}")
         return Published(
-            name=report.name,
-            tag=report.tag,
+            name=image.report.name,
+            tag=image.report.tag,
             reference=sent.shown,
             digest=pushed.digest,
             index=index,
             form=sent.form,
-            tags=tags,
+            tags=push.tags,
             bytes_sent=pushed.bytes_sent,
             bytes_there=pushed.bytes_there,
             bytes_mounted=pushed.bytes_mounted,
@@ -152,57 +163,40 @@ class Registry(Destination):
         """The short tag, where it is asked for: one for all platforms."""
         return (short_tag(image),) if request.short_tag else ()
 
-    def _check_tags(
-        self,
-        image: ImageEvidence,
-        request: PublishRequest,
-        target: Repository,
-        tags: Sequence[str],
-        key: keys.PrivateKey | None,
-        ctx: Context,
-    ) -> None:
+    def _check_tags(self, push: Push) -> None:
         """Refuse what may not stand under a tag beside the images for other platforms that it has."""
-        if request.replace:
+        if push.request.replace:
             return
-        for tag in tags:
-            shared_tag.check(target, tag, image.layout.platform, image.layout.config, key, ctx.progress.note)
+        layout, note = push.image.layout, push.ctx.progress.note
+        for tag in push.tags:
+            shared_tag.check(push.target, tag, layout.platform, layout.config, push.key, note)
 
-    def _set_tags(
-        self,
-        image: ImageEvidence,
-        request: PublishRequest,
-        target: Repository,
-        tags: Sequence[str],
-        document: Document,
-        key: keys.PrivateKey | None,
-        ctx: Context,
-    ) -> str:
+    def _set_tags(self, push: Push, document: Document) -> str:
         """Set the tags, each beside the images for other platforms that it has; the first one's index, if it is one."""
-        own, first = shared_tag.TaggedImage(document, image.layout.platform, image.layout.config), ""
-        for tag in tags:
-            name = f"{target.name}:{tag}"
+        layout, note, first = push.image.layout, push.ctx.progress.note, ""
+        own = shared_tag.TaggedImage(document, layout.platform, layout.config)
+        for tag in push.tags:
+            name = f"{push.target.name}:{tag}"
 
             def sign(index: spec.Descriptor, name: str = name) -> None:
-                if key is not None:
-                    attestations.sign(target, index, [name], key, ctx)
+                if push.key is not None:
+                    attestations.sign(push.target, index, [name], push.key, push.ctx)
 
-            held = shared_tag.put(target, tag, own, sign, replace=request.replace)
+            held = shared_tag.put(push.target, tag, own, sign, replace=push.request.replace)
             if len(platforms := held.images.platforms) > 1:
-                ctx.progress.note(f"{name} is for {listed(platforms)}: each runtime takes the one for its machine")
+                note(f"{name} is for {listed(platforms)}: each runtime takes the one for its machine")
                 if addresses.accelerates(self.host):
-                    ctx.progress.note(
+                    note(
                         f"warning: Alibaba makes no accelerated image of {name}, as it is for several platforms; "
                         f"--to {name}-{own.platform.architecture} gives this one a tag of its own"
                     )
-                first = first or (held.digest if tag == tags[0] else "")
+                first = first or (held.digest if tag == push.tags[0] else "")
         return first
 
-    def _send(
-        self, image: ImageEvidence, request: PublishRequest, reference: Reference, target: Repository, ctx: Context
-    ) -> Sent:
+    def _send(self, push: Push) -> Sent:
         """Send blobs and manifest of the layout, under the manifest's digest alone."""
-        form = request.form or "docker"
-        pushed = push.push_layout(target, image.layout, form, ctx.progress)
-        is_plain = credentials.is_plain(reference.host, ctx.environment)
-        lines = jobs.pulling(reference, image.report.name, inside=vpc_reference(reference), plain_http=is_plain)
+        form, reference = push.request.form or "docker", push.reference
+        pushed = push_layout(push.target, push.image.layout, form, push.ctx.progress)
+        is_plain = credentials.is_plain(reference.host, push.ctx.environment)
+        lines = jobs.pulling(reference, push.image.report.name, inside=vpc_reference(reference), plain_http=is_plain)
         return Sent(pushed, form, str(reference), lines)
