@@ -56,6 +56,11 @@ def joined(names: Iterable[str], most: int = 4) -> str:
     return listed(names)
 
 
+def in_lines(lines: Iterable[str]) -> str:
+    """Return a text of lines, each with its end."""
+    return "".join(f"{line}\n" for line in lines)
+
+
 def number_of(count: int, singular: str) -> str:
     """`1 wheel`, `2 wheels`."""
     return f"{count} {singular}{'s' * (count != 1)}"

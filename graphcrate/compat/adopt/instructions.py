@@ -1,12 +1,11 @@
-"""A whole file as a draft of a recipe: instructions of a Dockerfile, parts of a definition, lines of a script."""
+"""A whole file as a draft of a recipe: instructions of a Dockerfile, lines of a script; what both have to say."""
 
 import posixpath
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dockerread import definition, shell, stages
+from dockerread import shell, stages
 from dockerread.dockerfile import Instruction, instructions
 from graphcrate.compat.adopt import commands, installs
 from graphcrate.compat.adopt.draft import Draft, Item, Place, kinds, row_of_base
@@ -16,7 +15,7 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.words import listed
 
 #: folders of what a stage installs: its lines are the recipe's then
-_ENVIRONMENT = re.compile(
+ENVIRONMENT = re.compile(
     r"/(opt/(venv|conda|env)|venv|env|usr/local|root/\.local|app/\.venv|.*(\.venv|site-packages))(/.*)?"
 )
 _UV = re.compile(r"\S*(astral-sh|ghcr\.io|mambaorg)\S*")
@@ -24,19 +23,12 @@ _ARCHIVE = re.compile(r".*\.(tar|tgz|tar\.\w+|zip)")
 _SHELLS = (("/bin/bash",), ("bash",), ("/bin/sh",), ("sh",), ("/usr/bin/bash",), ("python",), ("python3",))
 _MOST_SOURCES = 200
 #: of base images; what those set is not the recipe's
-_BASE_VARIABLES = {"PATH": "$PATH", "PYTHONPATH": "", "LD_LIBRARY_PATH": "", "HOME": "/root"}
+BASE_VARIABLES = {"PATH": "$PATH", "PYTHONPATH": "", "LD_LIBRARY_PATH": "", "HOME": "/root"}
 
 
 def of_dockerfile(text: str, draft: Draft, arguments: Mapping[str, str]) -> None:
     """Read a Dockerfile; `arguments`: values of its ARGs."""
     _Dockerfile(draft, arguments).read(instructions(text, draft.name))
-
-
-def of_definition(text: str, draft: Draft, arguments: Mapping[str, str]) -> None:
-    """Read a definition of Singularity or Apptainer."""
-    place = Place(draft.context)
-    for part in definition.parts(text, draft.name, arguments):
-        _part(draft, place, part)
 
 
 def of_script(text: str, draft: Draft, arguments: Mapping[str, str]) -> None:
@@ -68,7 +60,7 @@ class _Dockerfile:
         before, parts = stages.split(parsed, self._draft.name)
         for step in before:
             self._before(step)
-        needed = stages.needed(parts, lambda copy: any(map(_ENVIRONMENT.fullmatch, copy.flat.split()[:-1])))
+        needed = stages.needed(parts, lambda copy: any(map(ENVIRONMENT.fullmatch, copy.flat.split()[:-1])))
         names = {stage.name for stage in parts if stage.name}
         for number, stage in enumerate(parts):
             if number not in needed:
@@ -107,35 +99,40 @@ class _Dockerfile:
         draft.add(step.line, step.end, text, *outcome)
 
     def _outcome(self, step: Instruction, known: set[str], is_own: bool) -> Outcome:
-        if step.keyword == "FROM":
-            if is_own:
-                return Outcome("nothing", "it goes on with a stage")
-            reference = shell.expand(stages.image(step), self._globals)
-            if row := row_of_base(reference):
-                self._place.folder, self._begun = row[0].folder, step.line
-            return base(self._draft, reference, step.line)
-        if step.keyword == "ARG":
-            stages.take_arguments(step, self._given, self._variables, self._globals)
-            return Outcome("nothing", "a value of the lines behind it")
-        if step.keyword == "ENV":
-            return self._environment(step)
-        if step.keyword in ("COPY", "ADD"):
-            return self._copy(step, known)
-        if step.keyword == "WORKDIR":
-            folder = shell.expand(step.flat.strip("\"'"), self._variables)
-            self._place.folder = posixpath.normpath(posixpath.join(self._place.folder, folder))
-            return workdir(self._draft, self._place.folder, step.line)
-        if step.keyword in ("LABEL", "MAINTAINER"):
-            pairs = [("org.opencontainers.image.authors", step.flat)] if step.keyword == "MAINTAINER" else None
-            return labels(self._draft, pairs or list(stages.pairs(step.flat, self._variables)), step.line)
+        match step.keyword:
+            case "FROM":
+                return self._base(step, is_own)
+            case "ARG":
+                stages.take_arguments(step, self._given, self._variables, self._globals)
+                return Outcome("nothing", "a value of the lines behind it")
+            case "ENV":
+                return self._environment(step)
+            case "COPY" | "ADD":
+                return self._copy(step, known)
+            case "WORKDIR":
+                folder = shell.expand(step.flat.strip("\"'"), self._variables)
+                self._place.folder = posixpath.normpath(posixpath.join(self._place.folder, folder))
+                return workdir(self._draft, self._place.folder, step.line)
+            case "LABEL":
+                return labels(self._draft, list(stages.pairs(step.flat, self._variables)), step.line)
+            case "MAINTAINER":
+                return labels(self._draft, [("org.opencontainers.image.authors", step.flat)], step.line)
         return self._command(step)
 
+    def _base(self, step: Instruction, is_own: bool) -> Outcome:
+        if is_own:
+            return Outcome("nothing", "it goes on with a stage")
+        reference = shell.expand(stages.image(step), self._globals)
+        if row := row_of_base(reference):
+            self._place.folder, self._begun = row[0].folder, step.line
+        return base(self._draft, reference, step.line)
+
     def _environment(self, step: Instruction) -> Outcome:
-        pairs = list(stages.pairs(step.flat, {**_BASE_VARIABLES, **self._variables}, spaced=True))
+        pairs = list(stages.pairs(step.flat, {**BASE_VARIABLES, **self._variables}, spaced=True))
         self._variables.update(pairs)
         outcomes = {name: commands.variable(self._draft, name, value, step.line) for name, value in pairs}
         passed = [name for name, outcome in outcomes.items() if outcome.fate in ("stack", "nothing")]
-        made = _all_of([*outcomes.values()])
+        made = all_of([*outcomes.values()])
         more = f"; without {listed(passed)}" if passed and made.fate == "recipe" else ""
         return made._replace(what=made.what + more)
 
@@ -152,7 +149,7 @@ class _Dockerfile:
             return Outcome("yours", "it names no file")
         target = posixpath.normpath(posixpath.join(self._place.folder, words[-1]))
         if source:
-            if source.lower() in known and all(map(_ENVIRONMENT.fullmatch, words[:-1])):
+            if source.lower() in known and all(map(ENVIRONMENT.fullmatch, words[:-1])):
                 return Outcome("nothing", "what that stage installs is the recipe's")
             if _UV.fullmatch(source):
                 return Outcome("nothing", "a tool that installs packages, which the image does without")
@@ -229,7 +226,7 @@ def command(draft: Draft, words: tuple[str, ...], line: int) -> Outcome:
     if faults := list(own_files.of_command(words)):
         return Outcome("yours", faults[0])
     program = words[0]
-    if _ENVIRONMENT.fullmatch(program) and "/bin/" in program and program not in draft.files:
+    if ENVIRONMENT.fullmatch(program) and "/bin/" in program and program not in draft.files:
         program = posixpath.basename(program)  # of an environment, in whose place is the image's
         words = (program, *words[1:])
     is_there = program.startswith(("/bin/", "/usr/")) or program in draft.files or "/" not in program
@@ -261,7 +258,7 @@ def copied(
             place.copied.pop(inside, None)
             place.copied[inside] = name
             outcomes.append(_file(draft, inside, name, line))
-    return _all_of(outcomes)
+    return all_of(outcomes)
 
 
 def _file(draft: Draft, target: str, source: str, line: int) -> Outcome:
@@ -299,94 +296,10 @@ def _matching(context: Path, source: str) -> list[str]:
         return []
 
 
-def _all_of(outcomes: Sequence[Outcome]) -> Outcome:
+def all_of(outcomes: Sequence[Outcome]) -> Outcome:
     """One outcome of several: what is left to the user first, then what the recipe has."""
     for fate in ("yours", "recipe", "stack", "nothing"):
         those = [outcome for outcome in outcomes if outcome.fate == fate]
         if those:
             return Outcome(those[0].fate, "; ".join(dict.fromkeys(outcome.what for outcome in those)))
     return Outcome("nothing", "it names nothing")
-
-
-def _part(draft: Draft, place: Place, part: definition.DefinitionPart) -> None:
-    """Take a part of a definition."""
-    first = part.line + 1
-    if part.name == "bootstrap":
-        fate = "stack" if part.text.lower() in ("docker", "library", "oras", "shub") else "yours"
-        why = "" if fate == "stack" else f"it begins with what is of this machine or of {part.text}"
-        draft.add(part.line, part.end, f"Bootstrap: {part.text}", fate, why)  # type: ignore[arg-type]
-    elif part.name == "from":
-        draft.add(part.line, part.end, f"From: {part.text}", *base(draft, part.text, part.line))
-    elif part.name == "%post":
-        commands.take(draft, place, shell.commands(part.text, first, {}))
-    elif part.name == "%environment":
-        for step in shell.commands(part.text, first, dict(_BASE_VARIABLES)):
-            outcomes = [commands.variable(draft, name, value, step.line) for name, value in step.exported.items()]
-            draft.add(step.line, step.end, step.text, *(_all_of(outcomes) if outcomes else _other(draft, place, step)))
-    elif part.name == "%files" and "from" not in part.options.split():
-        for number, line in enumerate(part.text.splitlines(), first):
-            if words := line.partition("#")[0].split():
-                _def_file(draft, place, words, number)
-    elif part.name == "%labels":
-        for number, line in enumerate(part.text.splitlines(), first):
-            if words := line.strip().split(maxsplit=1):
-                pairs = [(words[0], words[1] if len(words) > 1 else "")]
-                draft.add(number, number, line.strip(), *labels(draft, pairs, number))
-    elif part.name == "%runscript":
-        _runscript(draft, part, first)
-    elif part.name in ("%help", "%arguments", "stage", "%startscript", "%labels"):
-        draft.add(part.line, part.end, part.name, "nothing", "it is for people, or for services")
-    elif part.name == "%files":
-        is_known = all(_ENVIRONMENT.fullmatch(line.split()[0]) for line in part.text.splitlines() if line.split())
-        why = "what that stage installs is the recipe's" if is_known else "take its files out of that stage: files"
-        draft.add(part.line, part.end, f"%files {part.options}", "nothing" if is_known else "yours", why)
-    elif part.name == "%test":
-        for step in shell.commands(part.text, first, {}):
-            text = shlex.join(step.words)
-            is_plain = not (step.unknown or step.writes or step.before in ("|", "||") or "\n" in text)
-            draft.smoke += [Item(text, step.line)] if is_plain else []
-            why = "" if is_plain else step.unknown or "each of smoke is one command"
-            draft.add(step.line, step.end, step.text, "recipe" if is_plain else "yours", why or "smoke")
-    else:
-        why = "it runs on this machine" if part.name in ("%setup", "%pre") else "it is not known what it is for"
-        draft.add(part.line, part.end, f"{part.name} {part.options}", "yours", why)
-
-
-def _other(draft: Draft, place: Place, step: shell.Simple) -> Outcome:
-    if step.unknown:
-        return Outcome("yours", step.unknown)
-    start = len(draft.rows)
-    commands.take(draft, place, [step])
-    row = draft.rows.pop(start)
-    return Outcome(row.fate, row.what)
-
-
-def _def_file(draft: Draft, place: Place, words: Sequence[str], number: int) -> None:
-    target = words[1] if len(words) > 1 else f"/{words[0].lstrip('/')}"
-    text = " ".join(words)
-    if words[0].startswith(("/", "~")):
-        draft.add(number, number, text, "yours", "it is a path of one machine: put it beside the recipe")
-        return
-    is_into = target.endswith("/")
-    outcome = copied(draft, place, words[:1], posixpath.normpath(posixpath.join("/", target)), number, into=is_into)
-    draft.add(number, number, text, *outcome)
-
-
-def _runscript(draft: Draft, part: definition.DefinitionPart, first: int) -> None:
-    """Take a runscript of one command, and of the folder that it begins in; its `"$@"` is what a runtime adds."""
-    text = re.sub(r"\s*\"?\$[@*]\"?", "", part.text)
-    parsed = [step for step in shell.commands(text, first, {}) if step.words[:1] not in (("echo",), ("set",))]
-    folder = ""
-    if len(parsed) == 2 and parsed[0].words[:1] == ("cd",) and parsed[1].before in ("\n", ";", "&&"):
-        folder = (*parsed[0].words, "")[1]
-    if folder.startswith("/") and not parsed[0].unknown and workdir(draft, folder, first).fate == "recipe":
-        parsed = parsed[1:]
-    if len(parsed) == 1 and not parsed[0].unknown and not parsed[0].writes:
-        words = parsed[0].words[1:] if parsed[0].words[0] == "exec" else parsed[0].words
-        outcome = command(draft, words, part.line) if words else Outcome("stack", "what is asked for starts")
-        outcome = outcome._replace(what=f"workdir; {outcome.what}") if draft.workdir else outcome
-    elif not parsed:
-        outcome = Outcome("stack", "what is asked for starts")
-    else:
-        outcome = Outcome("yours", "it is a script: put it beside the recipe, name it in files and as command")
-    draft.add(part.line, part.end, f"%runscript {' '.join(parsed[0].words) if parsed else ''}", *outcome)

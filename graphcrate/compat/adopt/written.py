@@ -8,13 +8,13 @@ import msgspec
 
 from dockerread import contents, definition
 from dockerread.errors import ReadError
-from graphcrate.compat.adopt import instructions, stack
+from graphcrate.compat.adopt import definitions, instructions, stack
 from graphcrate.compat.adopt.draft import FATES, Draft, Fate, Item, Row, shortened
 from graphcrate.compat.requirements import own
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
-from graphcrate.model.words import listed, number_of
+from graphcrate.model.words import in_lines, listed, number_of
 
 _LISTS = (".yml", ".yaml", ".lock")
 _NAMES = ("pyproject.toml", "pixi.toml", "requirements.txt")
@@ -74,7 +74,7 @@ def adopt(
             next_step=f"{command('adopt', str(file), output=str(context / 'mine.toml'))}",
         )
     choice = stack.choose(recipes, draft.evidence)
-    recipe = "".join(f"{line}\n" for line in _recipe(draft, choice, file.name, below or ""))
+    recipe = in_lines(_recipe(draft, choice, file.name, below or ""))
     own.parse(recipe, "recipe")
     return Adopted(
         rows=tuple(draft.rows), recipe=recipe, extends=choice.recipe, cuda=choice.cuda, differs=choice.differs
@@ -106,7 +106,7 @@ def _reader(text: str, file: Path) -> Callable[[str, Draft, dict[str, str]], Non
     kind = contents.kind_of(name, text)
     if kind == "page":
         return lambda page, draft, given: instructions.of_script(definition.commands_of_page(page), draft, given)
-    readers = {"dockerfile": instructions.of_dockerfile, "definition": instructions.of_definition}
+    readers = {"dockerfile": instructions.of_dockerfile, "definition": definitions.of_definition}
     return readers.get(kind, instructions.of_script)
 
 
