@@ -116,25 +116,33 @@ def wrong_usage(error: Any, verb: str) -> UsageError | None:  # noqa: ANN401 (cl
     helps = f"{Command(verb or '--help', ('--help',) if verb else ()).by_program()}    (what it takes)"
     parameter = getattr(error, "param", None)
     if kind == "MissingParameter" and parameter is not None:
-        is_option = parameter.param_type_name == "option"
-        name = parameter.opts[0] if is_option else parameter.metavar or parameter.human_readable_name
-        cause = f"{name}: {parameter.help}" if getattr(parameter, "help", "") else ""
-        example = f"{command('image', 'pyg', cuda='11.8')}    (list has all)" if verb == "image" else ""
-        if is_option and (choices := getattr(parameter.type, "choices", ())):
-            example = str(command(ETC, **{parameter.name: choices[0]}))
-        what = f"{verb} needs {name}" + "".join(f", and there is no file {image}" for image in _missing_images())
-        return UsageError(what, cause=cause, next_step=example or helps)
+        return _missing(parameter, verb, helps)
     if kind == "NoSuchOption":
-        typed = str(error.option_name)
-        near = sorted(name for name in error.possibilities or () if is_like(typed.lstrip("-"), name.lstrip("-")))
-        guess = f": did you mean {either(near)}?" if near else ""
-        cause = "" if near else OF_A_ROW.get(typed, "")
-        step = f"{command('list')}    (shows them for each CUDA version)" if cause else helps
-        return UsageError(
-            f"{verb or 'graphcrate'} has no option {printable(typed)}{guess}", cause=cause, next_step=step
-        )
+        return _no_such_option(error, verb, helps)
     text = printable(error.format_message()).removesuffix(".")
     return UsageError(f"{text[:1].lower()}{text[1:]}", next_step=helps)
+
+
+def _missing(parameter: Any, verb: str, helps: str) -> UsageError:  # noqa: ANN401 (click's, as above)
+    """Return the error for an argument or an option that is missing."""
+    is_option = parameter.param_type_name == "option"
+    name = parameter.opts[0] if is_option else parameter.metavar or parameter.human_readable_name
+    cause = f"{name}: {parameter.help}" if getattr(parameter, "help", "") else ""
+    example = f"{command('image', 'pyg', cuda='11.8')}    (list has all)" if verb == "image" else ""
+    if is_option and (choices := getattr(parameter.type, "choices", ())):
+        example = str(command(ETC, **{parameter.name: choices[0]}))
+    what = f"{verb} needs {name}" + "".join(f", and there is no file {image}" for image in _missing_images())
+    return UsageError(what, cause=cause, next_step=example or helps)
+
+
+def _no_such_option(error: Any, verb: str, helps: str) -> UsageError:  # noqa: ANN401 (click's, as above)
+    """Return the error for an option that the command does not have, with the nearest ones."""
+    typed = str(error.option_name)
+    near = sorted(name for name in error.possibilities or () if is_like(typed.lstrip("-"), name.lstrip("-")))
+    guess = f": did you mean {either(near)}?" if near else ""
+    cause = "" if near else OF_A_ROW.get(typed, "")
+    step = f"{command('list')}    (shows them for each CUDA version)" if cause else helps
+    return UsageError(f"{verb or 'graphcrate'} has no option {printable(typed)}{guess}", cause=cause, next_step=step)
 
 
 def _missing_images() -> list[str]:
