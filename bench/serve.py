@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import gpu_table
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_ONCE, EQUAL = 200, 180
@@ -78,7 +78,7 @@ def measure(address: str, rounds: int) -> None:
 
     median("first byte of the page", lambda: ask(address, "GET", "/")[0], "50 ms")
     median("a refusal with its reason", lambda: ask(address, "GET", f"/v1/explain?{urlencode(REFUSED)}")[0], "1 s")
-    models = iter([name.lower() for name in facts.gpus()][: rounds + 1])
+    models = iter([name.lower() for name in gpu_table.gpus()][: rounds + 1])
     cold = plan(address, {"stack": "torch", "gpu": next(models), "cuda": ""})
     sys.stdout.write(f"the first plan: {cold:.1f} s\n")
     times: list[float] = [plan(address, {"stack": "torch", "gpu": model}) for model in models]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from bench.page import ROOT, Section, machine, today
 from graphcrate.artifacts.locate import find_image
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import facts, gpu_table
 from graphcrate.host.context import Context
 from graphcrate.model.report import BuildReport
 
@@ -79,7 +79,7 @@ def variant(stack: str, cuda: str, gpus: Sequence[str]) -> Iterator[Row]:
     whole = built(stack, cuda)
     yield Row(f"{whole.name} {whole.torch}, CUDA {cuda}", whole.bytes, 0, sif_of(whole), load(whole))
     for gpu in gpus:
-        capability = facts.compute_capability(gpu)
+        capability = gpu_table.compute_capability(gpu)
         if not facts.torch_runs_on(whole.torch, whole.torch_cuda, capability):
             continue
         cut = built(stack, cuda, "--gpu", gpu, "--slim", "all")

@@ -19,7 +19,7 @@ from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.cli import main, spoken
 from graphcrate.cli.spoken import Spoken
 from graphcrate.cli.tables import gpus_of
-from graphcrate.compat.facts import facts, glt, suites, torch_compile
+from graphcrate.compat.facts import facts, glt, gpu_table, suites, torch_compile
 from graphcrate.compat.facts.identities import identities
 from graphcrate.compat.proofs import WORDS, Standing, standings
 from graphcrate.compat.requirements import own
@@ -302,7 +302,7 @@ def doctor_facts() -> str:
         ("MINIMUM_DRIVERS", "major CUDA version → the oldest driver that runs what it made", drivers["minimum"]),
         ("TOOLKIT_DRIVERS", "CUDA version → the driver that came with it", drivers["toolkit"]),
         ("LAST_BRANCHES", "compute capability → the last branch of drivers for its GPUs", drivers["last"]),
-        ("GPU_CAPABILITIES", "GPU model → compute capability", facts.all_gpus()),
+        ("GPU_CAPABILITIES", "GPU model → compute capability", gpu_table.all_gpus()),
         ("VARIANTS", "CUDA of our variants, torch, compute capabilities with machine code", newest_of_variants()),
         ("GLT_RELEASES", "graphlearn-torch → series of torch, major CUDA version", releases),
     )

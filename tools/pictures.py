@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import gpu_table
 from graphcrate.compat.variants import catalog
 from graphcrate.compat.variants.support import MARKS, Mark, support
 from graphcrate.host.context import Context
@@ -113,7 +113,7 @@ def _report(lock: dict[str, Any]) -> dict[str, object]:
     versions = {one["name"]: one["version"] for one in lock["packages"]}
     chips = [("torch", versions["torch"]), ("CUDA", proof.cuda), ("PyG", versions["torch-geometric"])]
     gpus = []
-    for capability, models in facts.models_by_capability().items():
+    for capability, models in gpu_table.models_by_capability().items():
         gpus.append((capability.replace(".", ""), _few(models), proof.gpus[capability]))
     suites = listed([one.suite for one in proof.suites])
     return {

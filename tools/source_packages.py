@@ -30,7 +30,7 @@ from graphcrate.assembly.job import BuildJob
 from graphcrate.cli.requests import build_request
 from graphcrate.compat.failures import importing
 from graphcrate.compat.plan.planning import ADDED_SOURCES
-from graphcrate.compat.variants.explain import select_variant
+from graphcrate.compat.variants.choice import select_variant
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host import settings
 from graphcrate.host.context import Context

@@ -7,7 +7,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import facts, gpu_table
 from graphcrate.compat.facts.facts import TorchBuild
 from graphcrate.compat.facts.packages import of_feature
 from graphcrate.model.errors import IntegrityError
@@ -96,7 +96,7 @@ def _lacks(stem: str, has: Collection[str], sm: Collection[str]) -> bool:
     """Return whether a GPU that a feature is made for runs torch without it."""
     only = of_feature(stem)
     since = only.since if only else "0"
-    capabilities = (one for one in facts.all_gpus().values() if not facts.is_older(one, since))
+    capabilities = (one for one in gpu_table.all_gpus().values() if not facts.is_older(one, since))
     return any(facts.has_code(sm, one) and not facts.has_code(has, one) for one in capabilities)
 
 

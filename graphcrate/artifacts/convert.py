@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import hashlib
 import os
 import re
 import uuid
@@ -20,11 +19,12 @@ from graphcrate.artifacts.formats.translated import layout_errors
 from graphcrate.artifacts.locate import find_image
 from graphcrate.compat.facts import facts
 from graphcrate.compat.facts.facts import numbers
-from graphcrate.compat.variants import explain, targets
+from graphcrate.compat.variants import catalog, targets
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import check_link, check_writable, link, writing
 from graphcrate.host.disk.cache import require_room
+from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.parallel import parallel
 from graphcrate.model.command import ETC, command, for_shell, is_recipe_file, setting, without
 from graphcrate.model.errors import GraphcrateError, HostError, LayoutError, UsageError
@@ -149,10 +149,6 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
     )
     if request.link is not None:
         link(request.link, Path(os.path.relpath(target.resolve(), request.link.absolute().parent.resolve())))
-    sha256 = ""
-    if request.hashed and request.to != "rootfs":
-        with target.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return Converted(
         path=str(target),
         form=request.to,
@@ -160,7 +156,7 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
         size=target.stat().st_size if written.size is None else written.size,
         seconds=round(settings.now() - start, 3),
         compression=written.compression,
-        sha256=sha256,
+        sha256=sha256_of(target) if request.hashed and request.to != "rootfs" else "",
         unchanged=written.unchanged,
         start=written.start,
     )
@@ -172,7 +168,7 @@ def _kernel(request: ConvertRequest, report: BuildReport, ctx: Context) -> str |
     if request.kernel or request.to not in ("sif", "delta") or not target or is_recipe_file(target):
         return request.kernel
     with contextlib.suppress(GraphcrateError):  # a target that was removed since
-        return explain.find_target(ctx, targets.MachineRequest(target=target)).kernel or None
+        return catalog.find_target(ctx, targets.MachineRequest(target=target)).kernel or None
     return None
 
 

@@ -11,7 +11,7 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat.facts import compile_time, facts
+from graphcrate.compat.facts import compile_time, gpu_table
 from graphcrate.compat.facts.toolkits import nvcc, to_compile
 from graphcrate.compat.failures import compiling, loading
 from graphcrate.compat.failures.failure import Beside, CompileFailure, same_with
@@ -50,7 +50,7 @@ def for_gpus(lock: Lock, gpus: str) -> Lock:
     if not gpus or compilation is None or compilation.toolkit is None:
         return lock
     version = compilation.toolkit.version
-    chosen, newer = to_compile(facts.architectures_for(gpus), version)
+    chosen, newer = to_compile(gpu_table.architectures_for(gpus), version)
     notes = lock.notes
     if newer and any(package.compiled for package in lock.packages):
         notes += (

@@ -11,7 +11,7 @@ from graphcrate.assembly.making import Maker
 from graphcrate.assembly.output import ImageFolders, Journal
 from graphcrate.assembly.planned import Forecast, ImageContents
 from graphcrate.assembly.proving import Prover
-from graphcrate.compat.variants.explain import VariantChoice
+from graphcrate.compat.variants.choice import VariantChoice
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.engines.backend import Engine

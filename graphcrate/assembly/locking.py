@@ -10,7 +10,7 @@ from graphcrate.assembly import extensions
 from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.requirements.expected import refuse_others
 from graphcrate.compat.variants.catalog import read_lock
-from graphcrate.compat.variants.explain import VariantChoice
+from graphcrate.compat.variants.choice import VariantChoice
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import trace

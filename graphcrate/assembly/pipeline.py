@@ -11,7 +11,7 @@ from graphcrate.assembly.output import ImageFolders
 from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.requirements import own
 from graphcrate.compat.variants.catalog import lock_path
-from graphcrate.compat.variants.explain import select_variant
+from graphcrate.compat.variants.choice import select_variant
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.engines import table
 from graphcrate.engines.backend import Engine

@@ -12,7 +12,7 @@ from graphcrate.compat.plan import planning
 from graphcrate.compat.plan.programs import examples
 from graphcrate.compat.requirements import mpi
 from graphcrate.compat.requirements.expected import compared
-from graphcrate.compat.variants import explain, rules
+from graphcrate.compat.variants import catalog, rules
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.compat.variants.targets import MachineRequest
@@ -92,7 +92,7 @@ class Forecast:
         """Return a plan's lines: the choice with its reasons, the contents with their sources, and the cost."""
         lock, contents, additions = resolution.lock, self.contents, self.contents.additions
         to_fetch = self._bytes_to_fetch(lock, ctx, plan)
-        machine = explain.find_target(ctx, self.machine)
+        machine = catalog.find_target(ctx, self.machine)
         upkeep = summary.upkeep_of(lock, contents.recipe, machine, self.next_steps.on, settings.today())
         fallback = rules.fallback(contents.variant, resolution.candidate)
         insisting = self.next_steps.from_channel(fallback.channel if fallback else None)

@@ -81,7 +81,7 @@ def _cuda(name: str, expected: Sequence[Expected], ctx: Context) -> _Cuda:
     if models := gpu.gpu_models():
         machine = MachineRequest(gpu=",".join(dict.fromkeys(models)), driver=gpu.driver_version())
         with contextlib.suppress(UsageError):  # a GPU or driver that no table has
-            judged = explain.explain(recipe, explain.find_target(ctx, machine), machine)
+            judged = explain.explain(recipe, catalog.find_target(ctx, machine), machine)
             if row := explain.chosen_row(judged):
                 return _Cuda(row.cuda, f"the newest that runs on this machine's {joined(dict.fromkeys(models))}")
     return _Cuda(explain.USUAL_CUDA, f"runs on most GPUs; {command('explain', gpu='…')} names the newest for yours")

@@ -8,7 +8,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from graphcrate.compat.facts import allowances, build_environment, compilers, facts, libraries, packages, slim, suites
+from graphcrate.compat.facts import (
+    allowances,
+    build_environment,
+    compilers,
+    driver_table,
+    libraries,
+    packages,
+    slim,
+    suites,
+)
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.explain import explain, on_newer_base
 from graphcrate.compat.variants.rules import fallback_limits, models_named
@@ -96,7 +105,7 @@ def plan_lines(
             fix = f" ({outcome.fix})" if outcome.fix else ""
             lines.append(f"  source {outcome.candidate}: skipped: {outcome.constraint}{fix}")
     lines += _base_lines(lock, upkeep or Upkeep())
-    if not limits and torch and (needed := facts.drivers_of(torch.version, lock.torch_cuda)):
+    if not limits and torch and (needed := driver_table.drivers_of(torch.version, lock.torch_cuda)):
         lines.append(f"  driver    {needed}")
     lines += _channel_lines(lock)
     lines += [f"  from      {origin}" for origin in aside.origins]

@@ -15,7 +15,7 @@ from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.audit.packages import Packages
 from graphcrate.checks.contracts import run as checking
 from graphcrate.checks.reading import CheckedImage
-from graphcrate.compat.facts.facts import gpu_models
+from graphcrate.compat.facts.gpu_table import gpu_models
 from graphcrate.host import settings, trace
 from graphcrate.host.context import Context
 from graphcrate.host.disk import documents

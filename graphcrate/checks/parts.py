@@ -14,7 +14,7 @@ from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.contracts.fabric import fabric
 from graphcrate.checks.reading import read_image, read_view
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import gpu_table
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.model.answer import Answer
@@ -102,7 +102,7 @@ def check(
     Of one for several platforms that for the one `asked` for, else for machines with the host's GPUs, else for this
     machine. Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError.
     """
-    platform = asked or (facts.machine_platform(host.gpus) or DEFAULT if host.gpus else this_machine())
+    platform = asked or (gpu_table.machine_platform(host.gpus) or DEFAULT if host.gpus else this_machine())
     stored = _bytes(locate(ref, output), ctx, platform) if "bytes" in scope.parts else None
     view = audit = None
     if "binaries" in scope.parts:

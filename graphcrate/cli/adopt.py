@@ -11,6 +11,7 @@ from graphcrate.cli import options
 from graphcrate.cli.options import here, write
 from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError
+from graphcrate.model.words import in_lines
 
 
 def adopt(
@@ -44,7 +45,7 @@ def adopt(
     if target.suffix != ".toml":
         raise UsageError(f"{target} is not a name of a recipe", next_step=command("adopt", file, output="mine.toml"))
     adopted = written.adopt(text, file, folder, catalog.all_recipes(here()), _values(build_arg), _below(folder, target))
-    lines = "".join(f"{line}\n" for line in written.lines(adopted, file.name))
+    lines = in_lines(written.lines(adopted, file.name))
     if plan:
         write(adopted, lines, as_json=as_json)
         return

@@ -9,7 +9,7 @@ from graphcrate.cli import options
 from graphcrate.cli.options import here, write
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
-from graphcrate.model.words import joined, number_of
+from graphcrate.model.words import in_lines, joined, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ def _of_site(
         "prune": lambda: stock.prune(shared, days, remove=remove),
     }
     entries = actions[action]()
-    write(entries, "".join(f"{line}\n" for line in tables.stock(entries)), as_json=as_json)
+    write(entries, in_lines(tables.stock(entries)), as_json=as_json)
     if action == "prune" and entries and not remove:
         again = command(
             "cache", action, **{name: value or None for name, value in of_site.items()}, days=days, yes=True
@@ -119,7 +119,7 @@ def _here(free: list[str] | None, output: Path, *, as_json: bool) -> None:
         "freed": freed,
         "images": images,
     }
-    write(answer, "".join(f"{line}\n" for line in lines), as_json=as_json)
+    write(answer, in_lines(lines), as_json=as_json)
 
 
 Action = Annotated[
@@ -151,14 +151,14 @@ def images(
     places = options.places_of_images() if output == options.DIST else (output,)
     known = kept.known(places, ctx)
     if action == "list":
-        write(known, "".join(f"{line}\n" for line in tables.images(known)), as_json=as_json)
+        write(known, in_lines(tables.images(known)), as_json=as_json)
         if not known:
             ctx.progress.note(f"there is no image in {joined(map(str, places))}")
         return
     own = [place for place in (output, ctx.root / options.DIST) if place in places]
     doomed = kept.chosen(names or (), known) if action == "rm" else kept.prunable(known, own)
     gone = kept.remove(doomed, ctx) if yes or action == "rm" else doomed
-    write(gone, "".join(f"{line}\n" for line in tables.removals(gone)), as_json=as_json)
+    write(gone, in_lines(tables.removals(gone)), as_json=as_json)
     if action == "prune" and doomed and not yes:
         ctx.progress.note(f"nothing was removed; {command('images', 'prune', yes=True)}    removes it")
     elif not doomed:

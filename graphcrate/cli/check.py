@@ -86,7 +86,7 @@ def check(
     """Check any image without running it. Reads its bytes, what runtimes require of it, its programs and libraries."""
     from graphcrate.checks import parts
     from graphcrate.cli import tables
-    from graphcrate.compat.variants import explain, targets
+    from graphcrate.compat.variants import catalog, targets
     from graphcrate.host import settings
     from graphcrate.resolve import libraries
 
@@ -102,7 +102,7 @@ def check(
         glibc=glibc,
     )
     ref = present(ref, output, platform)
-    machine, scope = explain.find_target(ctx, described), parts.scope_of(only or ())
+    machine, scope = catalog.find_target(ctx, described), parts.scope_of(only or ())
     checked = parts.check(
         ref,
         targets.host_of(machine, shm, settings.today()),
@@ -147,15 +147,15 @@ def audit(
     from graphcrate.checks import wording
     from graphcrate.checks.audit import run as auditing
     from graphcrate.cli import tables
-    from graphcrate.compat.facts.facts import gpu_models
-    from graphcrate.compat.variants import explain
+    from graphcrate.compat.facts.gpu_table import gpu_models
+    from graphcrate.compat.variants import catalog
     from graphcrate.model.errors import AuditError
     from graphcrate.resolve import libraries
 
     ctx, models = here(plain_http=plain_http), gpu_list(gpu)
     gpus = gpu_models(models) if models else ()
     if target:
-        gpus = explain.find_target(ctx, MachineRequest(target=target, gpu=models)).gpus or ()
+        gpus = catalog.find_target(ctx, MachineRequest(target=target, gpu=models)).gpus or ()
     if names[0].endswith(".lock.json"):
         audited = _audited_lock(names, ctx, base, gpus, output)
     else:
@@ -171,7 +171,7 @@ def audit(
 def _audited_lock(names: list[str], ctx: "Context", base: str, gpus: Sequence[str], output: Path) -> "Audit":
     """Audit the wheels that a lock names, fetched where the cache lacks them, for the GPUs that it compiles for."""
     from graphcrate.checks.audit import run as auditing
-    from graphcrate.compat.facts import facts
+    from graphcrate.compat.facts import gpu_table
     from graphcrate.compat.variants import catalog
     from graphcrate.compat.variants.request import SourceOptions
     from graphcrate.host.disk import documents
@@ -189,7 +189,7 @@ def _audited_lock(names: list[str], ctx: "Context", base: str, gpus: Sequence[st
     wheels = [str(paths[package.file.sha256]) for package in lock.packages if package.file.name.endswith(".whl")]
     compiled = lock.compilation.architectures if lock.compilation else ()
     capabilities = {name.removesuffix("+PTX") for name in compiled}
-    gpus = gpus or [model for model, capability in facts.gpus().items() if capability in capabilities]
+    gpus = gpus or [model for model, capability in gpu_table.gpus().items() if capability in capabilities]
     return msgspec.structs.replace(auditing.run(wheels, ctx, base=base, gpus=gpus, output=output), subject=names[0])
 
 
@@ -231,7 +231,7 @@ def explain(
     recipe, cuda = catalog.find_recipe(ctx, stack.name), stack.cuda
     if cuda is not None:
         catalog.refuse_unknown_cuda(recipe, cuda, lambda other: command("explain", name, cuda=other))
-    machine = explaining.find_target(ctx, described)
+    machine = catalog.find_target(ctx, described)
     explanation = explaining.explain(recipe, machine, described, cuda, settings.today(), stack.file)
     tables.write(explanation, explaining.answer(explanation, verbose=verbose), as_json=as_json)
     if explaining.chosen_row(explanation) is None:

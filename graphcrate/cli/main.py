@@ -20,6 +20,7 @@ from graphcrate.model import command as commands
 from graphcrate.model.answer import folded
 from graphcrate.model.command import ETC, command, is_recipe_file, without
 from graphcrate.model.errors import DifferenceError, UsageError
+from graphcrate.model.words import in_lines
 from sifsquash.values import Compression
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, shown: di
     if plan_only:
         lines_of_plan, value = pipeline.plan_image(request, ctx)
         width = streams.console().width if sys.stdout.isatty() else 0
-        text = "".join(f"{line}\n" for line in folded(map(retyped.whole, lines_of_plan), width))
+        text = in_lines(folded(map(retyped.whole, lines_of_plan), width))
         write(value, text, as_json=as_json)
         if as_json and not ctx.quiet:
             sys.stderr.write(text)
@@ -235,7 +236,7 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, shown: di
     report = pipeline.build_image(request, ctx)
     write(report, f"{report.reference}\n", as_json=as_json)
     lines = summary.warnings(report) if ctx.quiet else summary.lines(report, settings.now() - start)
-    sys.stderr.write(retyped.whole("".join(f"{line}\n" for line in lines)))
+    sys.stderr.write(retyped.whole(in_lines(lines)))
     options.tidy(ctx)
 
 
@@ -294,7 +295,7 @@ def matrix(
         results = queued.work(queued.Queue(queue.absolute()), request, ctx)
     else:
         results = proving.run(request, ctx)
-    write(results, "".join(f"{line}\n" for line in tables.proofs(results)), as_json=as_json)
+    write(results, in_lines(tables.proofs(results)), as_json=as_json)
     proving.raise_if_failed(results)
 
 
@@ -340,7 +341,7 @@ def list_(
     from graphcrate.compat.variants.support import MARKS, support
 
     if not gpus:
-        sys.stdout.write("".join(f"{line}\n" for line in tables.variants(ctx, recipes)))
+        sys.stdout.write(in_lines(tables.variants(ctx, recipes)))
         return
     console = streams.console(soft_wrap=True, highlight=False)
     for recipe in recipes:
@@ -511,7 +512,7 @@ def diff(
 
     first, second = named(first, output), named(second, output)
     comparison = opening.compare(first, second, here(plain_http=plain_http), () if strict else ALLOWANCES, output)
-    text = "".join(f"{line}\n" for line in lines(comparison, everything=everything))
+    text = in_lines(lines(comparison, everything=everything))
     write(comparison, text, as_json=as_json)
     if comparison.unexpected:
         raise DifferenceError(f"{first} and {second} are not the same: {summary(comparison)}")

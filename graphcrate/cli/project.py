@@ -9,6 +9,7 @@ import typer
 from graphcrate.cli import options
 from graphcrate.cli.options import here
 from graphcrate.model.command import command
+from graphcrate.model.words import in_lines
 
 if TYPE_CHECKING:
     from graphcrate.host.context import Context
@@ -79,4 +80,4 @@ def _edit(packages: list[str], recipe: Path | None, ctx: "Context", *, plan: boo
     except BaseException:
         write_file(path, before.encode())
         raise
-    sys.stdout.write("".join(f"{line}\n" for line in [*lines, str(path)]))
+    sys.stdout.write(in_lines([*lines, str(path)]))

@@ -16,7 +16,7 @@ from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, 
 from graphcrate.model.command import ETC, command, for_shell, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import DEFAULT, Platform
-from graphcrate.model.words import size
+from graphcrate.model.words import in_lines, size
 from sifsquash.values import Compression
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _prune(image: str, to: str, ctx: "Context", *, prune: bool, yes: bool, as_js
     if yes:
         bases.remove(doomed)
     fate = "removed" if yes else "prunable"
-    write(known, "".join(f"{line}\n" for line in tables.bases(known, fate)), as_json=as_json)
+    write(known, in_lines(tables.bases(known, fate)), as_json=as_json)
     if doomed and not yes:
         again = command("publish", to=to, prune=True, yes=True)
         ctx.progress.note(
@@ -233,7 +233,7 @@ def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Contex
         asked = report.asked or BuildParameters(recipe=report.name, variant=report.cuda)
         insisting = NextSteps(BuildRequest.again(asked)).from_channel(report.fallback.channel)
         lines = summary.fallback_lines(report, insisting)
-        sys.stderr.write("".join(f"{line}\n" for line in lines))
+        sys.stderr.write(in_lines(lines))
 
 
 def _is_recipe(image: str, kind: tuple[str | None, str], output: Path, ctx: "Context", *, trust_paths: bool) -> bool:
@@ -286,11 +286,11 @@ def _build_request(
 
 def _platform_of(build: "BuildRequest") -> Platform:
     """Return the platform of the image that is built."""
-    from graphcrate.compat.facts import facts
+    from graphcrate.compat.facts import gpu_table
 
     if chosen := options.platform_of(build.platform):
         return chosen
-    return facts.machine_platform(facts.gpu_models(build.machine.gpu) if build.machine.gpu else ()) or DEFAULT
+    return gpu_table.machine_platform(gpu_table.gpu_models(build.machine.gpu) if build.machine.gpu else ()) or DEFAULT
 
 
 def _built(request: "BuildRequest", publishing: "PublishRequest", ctx: "Context", *, plan: bool, as_json: bool) -> str:
@@ -302,7 +302,7 @@ def _built(request: "BuildRequest", publishing: "PublishRequest", ctx: "Context"
     if not plan:
         return pipeline.build_image(request, ctx).image
     lines, value = pipeline.plan_image(request, ctx)
-    write(value, "".join(f"{line}\n" for line in lines), as_json=as_json)
+    write(value, in_lines(lines), as_json=as_json)
     return f"{value.name}:{value.tag}"
 
 

@@ -134,10 +134,10 @@ def run(
     elif trust_paths:
         raise UsageError("--trust-paths is for this folder's recipe, and an image was named", next_step="leave one out")
     if target or own.target:
-        from graphcrate.compat.variants import explain
+        from graphcrate.compat.variants import catalog
         from graphcrate.compat.variants.targets import MachineRequest
 
-        configured += explain.find_target(ctx, MachineRequest(target=target or own.target)).mounts
+        configured += catalog.find_target(ctx, MachineRequest(target=target or own.target)).mounts
     if jupyter is not None and (program or not network):
         raise UsageError(
             "--jupyter starts JupyterLab, which needs the network, and no other program",

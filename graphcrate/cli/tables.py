@@ -10,7 +10,7 @@ from rich.text import Text
 from graphcrate.assembly.images import KnownImage, Removal
 from graphcrate.assembly.matrix import Result, title
 from graphcrate.cli import options, retyped
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import driver_table
 from graphcrate.compat.plan import planning
 from graphcrate.compat.proofs import Word, standings
 from graphcrate.compat.variants import catalog, newer
@@ -61,7 +61,7 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
                     f"{variant.torch_geometric or '-'}{'†' if lost[0] else ''}",
                     variant.python,
                     f"{runs[0]} to {runs[-1]}{' *' if apart else ''}" if runs else "-",
-                    facts.oldest_driver(variant.cuda) or "-",
+                    driver_table.oldest_driver(variant.cuda) or "-",
                     newer.age(lock.created) if lock else "no",
                 )
             )

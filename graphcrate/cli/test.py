@@ -13,7 +13,7 @@ from graphcrate.cli.options import here, named, present, write
 from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.runtime import JOBS, RUNNERS
-from graphcrate.model.words import either
+from graphcrate.model.words import either, in_lines
 
 if TYPE_CHECKING:
     from graphcrate.model.trial import TrialReport
@@ -136,9 +136,9 @@ def job(
     output: options.Output = Path("dist"),
 ) -> None:
     """Print the job that runs an image, its module, bundle or tests. Of PAI DLC a request, of PAI DSW an address."""
-    from graphcrate.compat.variants import catalog, explain
+    from graphcrate.compat.variants import catalog
     from graphcrate.compat.variants.targets import MachineRequest
-    from graphcrate.render import jobs
+    from graphcrate.render import job_image, jobs
 
     ctx = here()
     output = options.place_of(ref, output, platform)
@@ -148,10 +148,10 @@ def job(
     command = _command(where, asked, nodes)
     job_ = jobs.Job(
         runtime=where,
-        name=name or jobs.default_name(ref, where),
-        image=jobs.find_image(ref, where, output),
-        command=command or jobs.default_command(ref, output, stacks),
-        suites=jobs.default_suites(ref, output, stacks) if JOBS[where].suites else (),
+        name=name or job_image.default_name(ref, where),
+        image=job_image.find_image(ref, where, output),
+        command=command or job_image.default_command(ref, output, stacks),
+        suites=job_image.default_suites(ref, output, stacks) if JOBS[where].suites else (),
         partition=partition,
         nodes=nodes,
         gpus=1 if gpus is None else gpus,
@@ -164,15 +164,15 @@ def job(
         driver=driver,
         workspace=workspace,
     )
-    if JOBS[where].is_slurm and (known := explain.find_partition(ctx, partition, target)):
+    if JOBS[where].is_slurm and (known := catalog.find_partition(ctx, partition, target)):
         job_ = jobs.on_fabric(jobs.in_partition(job_, known.name, known.partition), known.fabric)
     elif target:
-        job_ = jobs.on_fabric(job_, explain.find_target(ctx, MachineRequest(target=target)).fabric)
+        job_ = jobs.on_fabric(job_, catalog.find_target(ctx, MachineRequest(target=target)).fabric)
     if JOBS[where].is_slurm and not job_.cpus:
         ctx.progress.note(_DEFAULT_CORES.format(partition or "(none named)"))
-    if jobs.is_missing(ref):
+    if job_image.is_missing(ref):
         ctx.progress.note(f"{ref} is not here: the job opens that path on its cluster")
-    sys.stdout.write(jobs.text(jobs.on_base(job_, ctx.environment)))
+    sys.stdout.write(jobs.text(job_image.on_base(job_, ctx.environment)))
 
 
 def _command(where: str, asked: Mapping[str, object], nodes: int) -> str:
@@ -226,5 +226,5 @@ def _print(report: "TrialReport", folder: str, as_json: bool) -> None:
     from graphcrate.engines import run_suites
     from graphcrate.engines.trials import progress
 
-    write(report, "".join(f"{line}\n" for line in progress.suites_lines(report.suites)), as_json=as_json)
+    write(report, in_lines(progress.suites_lines(report.suites)), as_json=as_json)
     run_suites.raise_if_failed(report.reference, report.suites, folder)

@@ -20,7 +20,8 @@ from graphcrate.host.disk.cache import Cache
 from graphcrate.host.sandbox import beneath
 from graphcrate.host.sandbox.beneath import PlainFile
 from graphcrate.inputs.commits import GitSource, write_part
-from graphcrate.inputs.wheels.sdist import once, pack_sdist
+from graphcrate.inputs.wheels.sdist_archive import pack_sdist
+from graphcrate.inputs.wheels.wheel_build import once
 from graphcrate.model import git_address
 from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import IntegrityError, UsageError

@@ -13,7 +13,7 @@ from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.audit.run import Look
 from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.reading import read_image
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import driver_table, gpu_table
 from graphcrate.compat.plan import planning
 from graphcrate.compat.proofs import proof_of
 from graphcrate.host import settings
@@ -280,8 +280,10 @@ def _facts(own: BuildReport | None, looked: Look) -> dict[str, str]:
 def _driver(own: BuildReport | None, looked: Look, gpus: Iterable[Gpu]) -> str:
     match = re.search(r"\+cu(\d+)(\d)", looked.packages.get("torch", ("", 0))[0])
     cuda = own.torch_cuda if own else f"{match[1]}.{match[2]}" if match else ""
-    oldest = facts.oldest_driver(cuda) if cuda and cuda != "cpu" else ""
-    return facts.drivers_of_each(oldest, [gpu.capability for gpu in gpus if gpu.status != "no"]) if oldest else ""
+    oldest = driver_table.oldest_driver(cuda) if cuda and cuda != "cpu" else ""
+    return (
+        driver_table.drivers_of_each(oldest, [gpu.capability for gpu in gpus if gpu.status != "no"]) if oldest else ""
+    )
 
 
 def _gpus(looked: Look) -> list[Gpu]:
@@ -291,7 +293,7 @@ def _gpus(looked: Look) -> list[Gpu]:
     statuses = {"fail": "no", "warn": "limits"}
     gpus = []
     for capability, its_findings in looked.by_gpu.items():
-        names = ", ".join(model for model, its in facts.gpus().items() if its == capability)
+        names = ", ".join(model for model, its in gpu_table.gpus().items() if its == capability)
         judged = [finding for finding in its_findings if finding.severity in statuses]
         worst = min((finding.severity for finding in judged), default="")  # "fail" before "warn"
         reasons = tuple(

@@ -4,28 +4,23 @@ import difflib
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from graphcrate.artifacts import origin
-from graphcrate.artifacts.locate import check_given_digest, is_image_file
-from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.facts import addresses, facts
 from graphcrate.compat.facts.fabrics import fabrics
 from graphcrate.compat.plan.planning import EXAMPLES
 from graphcrate.compat.variants.targets import NodeFabric, Partition
 from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError
-from graphcrate.model.recipe import Recipe
 from graphcrate.model.runtime import JOBS, RUNTIMES, runtime_name
 from graphcrate.model.suite import SUITES
 from graphcrate.model.words import visible
 from graphcrate.oci import reference
 from graphcrate.render import slurm_batch
 from graphcrate.render.layout import render_template
-from ociregistry.reference import DOCKER_HUB, SCHEME, Reference, on_registry
+from ociregistry.reference import DOCKER_HUB, Reference
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -73,15 +68,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.gpus, 1) if self.per_gpu else 1
 
 
-#: of files that runtimes open
-_ENDINGS = tuple(dict.fromkeys(ending for form in JOBS.values() for ending in form.files))
 #: what no path that pyxis mounts may have, with its name
 _NO_MOUNT = {" \t": "a space", ",": "a comma", ":": "a colon"}
 BY_A_LINK = 'ln -s "THE FOLDER" ~/data    gives it a name without, which is mounted alike'
 #: names of jobs and partitions, which are written without quotes
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*", re.ASCII)
+PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*", re.ASCII)
 #: of modules: pyg, or pyg/2.3.1
-_MODULE = re.compile(rf"{_PLAIN.pattern}(?:/{_PLAIN.pattern})?", re.ASCII)
+_MODULE = re.compile(rf"{PLAIN.pattern}(?:/{PLAIN.pattern})?", re.ASCII)
 _MOST_OF_A_NAME = 50  #: of a job of Kubernetes, whose pods add to it
 _ACCOUNT = re.compile(r"[A-Za-z0-9._@:/+-]+", re.ASCII)
 #: what only a shell understands: its operators, and a variable that is set before the program
@@ -113,120 +106,6 @@ def read_mount(text: str) -> Mount:
     if not source or not target.startswith("/") or any(letter in text for letter in ",\n") or ":" in target:
         raise UsageError(f"invalid mount {text!r}: not SOURCE:TARGET", next_step="--mount /data/ogb:/data")
     return Mount(source, target)
-
-
-def find_image(ref: str, runtime: str, output: Path) -> str:
-    """Return the path or the reference by which a runtime opens an image. Raises UsageError where it cannot."""
-    ref = on_registry(ref) if ref.startswith(SCHEME) else ref
-    path, job = Path(ref), JOBS[runtime]
-    opens = job.files
-    form = opens[0] if opens else "images on a registry"
-    if path.is_file() and origin.is_delta(path):
-        if not job.overlay:
-            raise UsageError(
-                f"{path} has what an image has over {origin.over(path).name} alone, and {runtime} takes whole images",
-                next_step=f"{command('convert', 'NAME:TAG', to=(*opens, '.docker')[0][1:])}    makes one",
-            )
-        return str(path.absolute())
-    if path.suffix in _ENDINGS or path.is_file():
-        if path.suffix not in opens:
-            raise UsageError(
-                f"{runtime} opens {form}, and not {path.name}{', which is not here' if is_missing(ref) else ''}",
-                next_step=command("convert", "NAME:TAG", to=form[1:])
-                if opens
-                else command("job", f"{job.registry}/NAME:TAG", runtime=runtime),
-            )
-        # as given: the file may be on the cluster alone
-        return f"./{path}" if job.is_dotted and not str(path).startswith((".", "/")) else str(path)
-    folder = output / ref.partition("@")[0].replace(":", "/")
-    ours = ":" in ref and folder.is_dir()
-    if opens and ours:
-        if "@" in ref:
-            check_given_digest(ref, output)
-        file = folder / f"{image_name(ref)}{form}"
-        if file.is_file():
-            return str(file.absolute())
-        raise UsageError(
-            f"{ref} does not exist as {file}", next_step=f"{command('convert', ref, to=form[1:])}    makes it"
-        )
-    if not job.pulls:
-        raise UsageError(f"{runtime} needs a file: there is no {ref}", next_step=f"give the path of a {form}")
-    if job.pulls == "registry" and not on_registry(ref) and (ours or "/" not in ref):
-        raise UsageError(
-            f"{runtime} pulls from a registry, and {ref!r} names no registry",
-            next_step=f"give its address there: {job.registry}/{ref}",
-        )
-    reference.parse(ref)
-    return ref
-
-
-def is_missing(ref: str) -> bool:
-    """Return whether a file of an image is meant that is not here; it may be on the cluster alone."""
-    return is_image_file(ref) and not Path(ref).exists()
-
-
-def image_name(ref: str) -> str:
-    """Return the image's name, without registry, tag and ending."""
-    name = ref.rpartition("/")[2]
-    return re.split(r"[:@]", name.removesuffix(next(filter(name.endswith, _ENDINGS), "")))[0]
-
-
-def job_name(ref: str) -> str:
-    """Return the image's name as Slurm's scripts take one: without quotes and spaces."""
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", image_name(ref)).strip("._+-") or "job"
-
-
-def default_name(ref: str, runtime: str) -> str:
-    """Return the name of a job whose user gives none: the image's, of a module with its release (pyg/2.3.1)."""
-    release = ref.rpartition(":")[2].partition("-")[0] if runtime == "module" and ":" in ref else ""
-    return f"{job_name(ref)}/{release}" if _PLAIN.fullmatch(release) else job_name(ref)
-
-
-def default_command(ref: str, output: Path, stacks: Sequence[Recipe]) -> str:
-    """Return the command of the program that proves an image of a stack. Raises UsageError for another image.
-
-    The stack is what built the image; where that is not known, the image's name is that of a stack, or begins with it
-    and a version. `output`: the folder of builds.
-    """
-    program = next((stack.program for stack in _stack_of(ref, output, stacks)), "")
-    if not program:
-        raise UsageError(
-            f"what shall run in {ref}? {_unknown(ref, 'is not an image of a stack, which bring a program')}",
-            next_step=command(ETC, command="python train.py"),
-        )
-    return f"python {EXAMPLES}/{program}"
-
-
-def default_suites(ref: str, output: Path, stacks: Sequence[Recipe]) -> tuple[str, ...]:
-    """Return the suites of an image's stack. Raises UsageError for another image; the rest as `default_command`."""
-    suites = next((stack.smoke for stack in _stack_of(ref, output, stacks)), ())
-    if not suites:
-        named = f"{stacks[0].name}-cu118.sif"
-        raise UsageError(
-            f"which suites has {ref}? {_unknown(ref, 'is not known to be an image of a stack, which has some')}",
-            cause="That is in report.json beside an image, or its name begins with the stack's.",
-            next_step=command("job", named, runtime="reframe")
-            if is_missing(ref)
-            else f"ln -s {shlex.quote(ref)} {named}    and then give that name",
-        )
-    return suites
-
-
-def _unknown(ref: str, known: str) -> str:
-    """Say why a job's command or suites are unknown: the file of its image is not here, or what is `known` of it."""
-    return "There is no such file here, and its name begins with no stack's" if is_missing(ref) else f"It {known}"
-
-
-def _stack_of(ref: str, output: Path, stacks: Sequence[Recipe]) -> Iterator[Recipe]:
-    """Find the stack of an image, if there is one."""
-    name, known = image_name(ref), ""
-    for folder in (output / ref.partition("@")[0].replace(":", "/"), Path(ref).parent):
-        report = read_report(folder / "report.json")
-        if report is not None and report.name == name:
-            known = known or (report.asked.recipe if report.asked else report.name)
-    for stack in stacks:
-        if known == stack.name if known else re.fullmatch(rf"{re.escape(stack.name)}([-_.](cu\d|cpu|\d).*)?", name):
-            yield stack
 
 
 #: Shell, for the image. The token stands in no command line, which every user of a machine can list.
@@ -452,8 +331,8 @@ def _by_torchrun(job: Job, where: str) -> str:
 def _check(job: Job) -> None:
     """Raise UsageError for options that the runtime does not have, and for values that would break the text."""
     for name, value, form in (
-        ("--name", job.name, _MODULE if job.runtime == "module" else _PLAIN),
-        ("--partition", job.partition, _PLAIN),
+        ("--name", job.name, _MODULE if job.runtime == "module" else PLAIN),
+        ("--partition", job.partition, PLAIN),
         ("--account", job.account, _ACCOUNT),
         ("--time", job.time, _TIME),
     ):
@@ -534,15 +413,6 @@ def on_fabric(job: Job, fabric: NodeFabric | None) -> Job:
         mounts = (*job.mounts, Mount(network.plugin, network.plugin)) if network.plugin else job.mounts
         return msgspec.structs.replace(job, network=network, mounts=mounts)
     return job
-
-
-def on_base(job: Job, environment: Mapping[str, str]) -> Job:
-    """Put a delta over the SIF that it goes over. Raises UsageError where no such SIF is here."""
-    delta = Path(job.image)
-    if not delta.is_file() or not origin.is_delta(delta):
-        return job
-    base = origin.base_of(delta, environment).absolute()
-    return msgspec.structs.replace(job, image=str(base), overlay=str(delta))
 
 
 def in_partition(job: Job, name: str, partition: Partition) -> Job:

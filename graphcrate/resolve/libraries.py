@@ -5,7 +5,6 @@ is named that would say it.
 """
 
 import contextlib
-import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,7 +14,7 @@ import msgspec
 
 import debroot.contents
 from graphcrate.compat.facts import suites
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.compat.variants import catalog
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import contents as files
@@ -43,8 +42,8 @@ class _Companion(msgspec.Struct, frozen=True, kw_only=True):
     instead: str
 
 
-_companions = functools.cache(functools.partial(table, "companions", tuple[_Companion, ...], "companion"))
-_finders = functools.cache(functools.partial(table, "finders", tuple[_Finder, ...], "finder"))
+_companions = table_reader("companions", tuple[_Companion, ...], "companion")
+_finders = table_reader("finders", tuple[_Finder, ...], "finder")
 
 
 class Brought(NamedTuple):

@@ -186,7 +186,7 @@ import contextlib, sys
 from pathlib import Path
 from graphcrate.host import settings
 from graphcrate.host.disk.cache import Cache
-from graphcrate.inputs.wheels.sdist import build_wheel
+from graphcrate.inputs.wheels.wheel_build import build_wheel
 from tests.made import locked
 archive = Path(sys.argv[1])
 package = locked((archive.name, archive.read_bytes()))

@@ -14,7 +14,7 @@ from graphcrate.host.disk.cache import Cache
 from graphcrate.inputs.wheels import compile_program
 from graphcrate.inputs.wheels.bytecode import ENVIRONMENT, PROGRAM, BytecodeShard, compile_shards, read_bundle, shards
 from graphcrate.inputs.wheels.install import place
-from graphcrate.inputs.wheels.sdist import build_wheel
+from graphcrate.inputs.wheels.wheel_build import build_wheel
 from tests.made import locked
 from tests.unit.wheelmaker import make_wheel
 
@@ -114,7 +114,7 @@ def test_processes_that_a_back_end_leaves_with_its_output_open_are_ended(tmp_pat
         "        subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3600)'], start_new_session=True)\n"
     )
     sdist = source_built_by(BACKEND.replace("    name =", f"{leaving}    name ="), tmp_path)
-    monkeypatch.setattr("graphcrate.inputs.wheels.sdist.TIMEOUT", 120)
+    monkeypatch.setattr("graphcrate.inputs.wheels.wheel_build.TIMEOUT", 120)
     with contextlib.closing(Cache(tmp_path / "cache")) as cache:
         package = locked((sdist.name, sdist.read_bytes()))
         assert build_wheel(package, sdist, [], cache, settings.child_environment()).name == "pkg-1.0-py3-none-any.whl"

@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from graphcrate.attest import keys
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import gpu_table
 
 PROCESSES = {
     "subprocess.Popen",
@@ -106,11 +106,11 @@ def gpus_are(monkeypatch):
 
     def put(table):
         for name in ("all_gpus", "models_by_capability"):
-            cached = getattr(facts, name)
+            cached = getattr(gpu_table, name)
             cached()  # those who have imported it keep the real table
-            monkeypatch.setattr(facts, name, cached.__wrapped__)
-        monkeypatch.setattr(facts, "gpus", lambda: table)
-        monkeypatch.setattr(facts, "gpu_model", facts.gpu_model.__wrapped__)
+            monkeypatch.setattr(gpu_table, name, cached.__wrapped__)
+        monkeypatch.setattr(gpu_table, "gpus", lambda: table)
+        monkeypatch.setattr(gpu_table, "gpu_model", gpu_table.gpu_model.__wrapped__)
 
     return put
 

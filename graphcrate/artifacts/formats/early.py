@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from treeaudit.fatbin import BEGINNING
 
 MOST_CODE = 96 << 20  #: bytes of a segment with code; linkers put what runs at the start first
@@ -119,7 +119,7 @@ def _compressed(start: int, block: memoryview) -> float:
     return _ELSE
 
 
-recorded = functools.cache(functools.partial(table, "read_set", Recorded))
+recorded = table_reader("read_set", Recorded)
 
 
 class EarlyBytes:

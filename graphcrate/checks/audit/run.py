@@ -14,7 +14,7 @@ from graphcrate.checks.audit.linking import Linking
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.checks.reading import CheckedImage, read_image, tools
-from graphcrate.compat.facts import allowances, facts
+from graphcrate.compat.facts import allowances, facts, gpu_table
 from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.model.allowance import CHECKS, Check
@@ -63,7 +63,7 @@ def look(contents: Contents) -> Look:
         sizes[owner.name] = version, known + binary.size
     by_gpu = {
         capability: tuple(code.findings(contents, owners, models[:1]))
-        for capability, models in facts.models_by_capability().items()
+        for capability, models in gpu_table.models_by_capability().items()
     }
     return Look(judge(contents), sizes, by_gpu)
 
@@ -114,7 +114,7 @@ def _packages(folder: Path) -> Path | None:
 def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
     """Audit what was read. `gpus`: models that it shall run on; without, those that it says it is compiled for."""
     capabilities = {name.removesuffix("+PTX") for name in contents.architectures}
-    gpus = gpus or [model for model, capability in facts.gpus().items() if capability in capabilities]
+    gpus = gpus or [model for model, capability in gpu_table.gpus().items() if capability in capabilities]
     packages = Packages(contents)
     loader = Loader(contents, packages)
     allow = allowances.of_labels(contents.settings.labels) if contents.settings else ()

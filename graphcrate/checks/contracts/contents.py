@@ -6,7 +6,7 @@ from graphcrate.artifacts.tree.binaries import RELEASES
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
 from graphcrate.checks.contracts.paths import folders_in_path, is_below
 from graphcrate.checks.contracts.view import distribution
-from graphcrate.compat.facts import facts, suites
+from graphcrate.compat.facts import gpu_table, suites
 from graphcrate.model.command import command
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.platform import SUPPORTED, supported
@@ -31,7 +31,7 @@ def platform(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
         return unknown("the artifact does not say")
     if supported(settings.platform).name == settings.platform:
         for gpu in host.gpus:
-            other = facts.host_platform(gpu)
+            other = gpu_table.host_platform(gpu)
             if other and other.name != settings.platform:
                 seen = f"{settings.platform}, and machines with {gpu} are {other.name}"
                 return failed(seen, f"take the image for {other.name}")

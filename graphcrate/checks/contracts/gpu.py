@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from packaging.specifiers import SpecifierSet
 
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, since, unknown, warned
-from graphcrate.compat.facts import facts, glt
+from graphcrate.compat.facts import driver_table, facts, glt, gpu_table
 from graphcrate.compat.facts.facts import is_older
 from graphcrate.compat.facts.slim import LABEL
 from graphcrate.compat.variants import rules
@@ -38,11 +38,11 @@ def driver(view: ImageView, host: Host) -> CheckVerdict:
     """
     if answer := _without_cuda(view):
         return answer
-    oldest, own = facts.oldest_driver(view.cuda), facts.own_driver(view.cuda)
+    oldest, own = driver_table.oldest_driver(view.cuda), driver_table.own_driver(view.cuda)
     if not oldest:
         return unknown(f"CUDA {view.cuda}: which driver it needs is not known")
     if not host.driver:
-        return unknown(f"CUDA {view.cuda} needs driver {facts.drivers_from(oldest, host.gpus)}", _ASK_DRIVER)
+        return unknown(f"CUDA {view.cuda} needs driver {driver_table.drivers_from(oldest, host.gpus)}", _ASK_DRIVER)
     for finding in rules.of_these_gpus(host.driver, host.gpus, oldest):
         return failed(finding.what, f"{finding.fix}    ({finding.source})")
     seen = f"driver {host.driver}, CUDA {view.cuda}"
@@ -50,13 +50,13 @@ def driver(view: ImageView, host: Host) -> CheckVerdict:
         if own and is_older(host.driver, own):
             return passed(f"{seen}: by minor-version compatibility, for GPUs that it has machine code for")
         return passed(seen)
-    newest = facts.newest_cuda(host.driver)
+    newest = driver_table.newest_cuda(host.driver)
     if any("/compat/libcuda.so" in path for path in view.files):
         fix = f"LD_LIBRARY_PATH=/usr/local/cuda/compat in the job, or a driver from {oldest} on"
         return warned(f"{seen}: only by the image's forward-compatibility libraries, on datacenter GPUs", fix)
     major = newest.partition(".")[0]
-    instead = f"an image for CUDA {major}" if facts.oldest_driver(newest) else "an older image"
-    needed = facts.drivers_from(oldest, host.gpus)
+    instead = f"an image for CUDA {major}" if driver_table.oldest_driver(newest) else "an older image"
+    needed = driver_table.drivers_from(oldest, host.gpus)
     return failed(f"{seen}, which needs {needed}", f"{instead}, or another driver")
 
 
@@ -76,7 +76,7 @@ def require_cuda(view: ImageView, host: Host, settings: Settings) -> CheckVerdic
         return passed(f"{required}, and the image switches the test off")
     if not host.driver:
         return unknown(required, _ASK_DRIVER)
-    newest = facts.newest_cuda(host.driver)
+    newest = driver_table.newest_cuda(host.driver)
     # Alternatives stand apart by spaces, what must hold together by commas (nvidia-container-cli --require).
     if any(_holds(alternative, newest, host.driver) for alternative in required.split()):
         return passed(f"{required}; driver {host.driver} knows CUDA {newest}")
@@ -124,7 +124,7 @@ def by_capability(view: ImageView) -> Mapping[str, GpuVerdict]:
     """Judge, by its torch and its labels, what the GPUs of each listed capability run of an image."""
     cut = _label(view, LABEL)
     codes = {}
-    for capability, models in facts.models_by_capability().items():
+    for capability, models in gpu_table.models_by_capability().items():
         codes[capability] = rules.gpu_code(_stack(view), models[0])
         if cut and capability not in cut.split(","):
             codes[capability] = GpuVerdict(status="fails", why=f"it is cut to GPUs of compute capability {cut}")
@@ -173,7 +173,7 @@ def slim(view: ImageView, host: Host) -> CheckVerdict:
         return passed("nothing was cut")
     if not host.gpus:
         return unknown(f"it is cut to GPUs of compute capability {label}, and none was named", "--gpu v100")
-    others = [model for model in host.gpus if facts.compute_capability(model) not in label.split(",")]
+    others = [model for model in host.gpus if gpu_table.compute_capability(model) not in label.split(",")]
     if others:
         return failed(
             f"it is cut to GPUs of compute capability {label}: {', '.join(others)} finds no code",
@@ -257,11 +257,11 @@ def ptx(view: ImageView, host: Host) -> CheckVerdict:
     release = glt.known(version)
     drivers: dict[str, str] = {}  # who needs which driver
     for model in host.gpus:
-        capability = facts.compute_capability(model)
+        capability = gpu_table.compute_capability(model)
         if release is not None and not facts.has_code(release.sass, capability):
             drivers[f"graphlearn-torch {version} on {model}"] = release.driver
         if compiled and not facts.has_code(native, capability):
-            drivers[f"extensions on {model}"] = facts.own_driver(_nvcc(view))
+            drivers[f"extensions on {model}"] = driver_table.own_driver(_nvcc(view))
     if not drivers:
         return passed(f"machine code for {', '.join(host.gpus)}")
     who, oldest = max(drivers.items(), key=lambda pair: facts.numbers(pair[1]))

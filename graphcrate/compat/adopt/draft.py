@@ -1,7 +1,6 @@
 """A file as it was understood: what becomes of each line, and the recipe so far."""
 
 import fnmatch
-import functools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.compat.requirements.requirement_files import Within
 from graphcrate.model.git_address import GitAddress
 from graphcrate.model.words import printable
@@ -65,7 +64,7 @@ class _Kinds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     apt: dict[str, str]
 
 
-kinds = functools.cache(functools.partial(table, "adopt", _Kinds))
+kinds = table_reader("adopt", _Kinds)
 
 
 class Row(NamedTuple):

@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from graphcrate.compat.facts import sonames
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table, table_reader
 from graphcrate.model.lock import Compilation, LockedPackage
 
 #: in a variable of a known package: the folder that its build requirements are in, whichever Python it is for
@@ -87,8 +87,8 @@ class BuildNeeds(NamedTuple):
     parallel: bool = False
 
 
-_back_ends = functools.cache(functools.partial(table, "back_ends", tuple[_BackEnd, ...], "back_end"))
-_tools = functools.cache(functools.partial(table, "back_ends", tuple[_Tool, ...], "tool"))
+_back_ends = table_reader("back_ends", tuple[_BackEnd, ...], "back_end")
+_tools = table_reader("back_ends", tuple[_Tool, ...], "tool")
 
 
 def checked(packages: tuple[Package, ...]) -> tuple[Package, ...]:

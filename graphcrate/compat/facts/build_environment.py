@@ -3,7 +3,6 @@
 They are part of the lock, and so of what is published of an image.
 """
 
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.compat.facts import back_ends
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.model.command import filled, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import Compilation, LockedPackage
@@ -23,8 +22,8 @@ class _Refused(msgspec.Struct, frozen=True, kw_only=True):
     instead: str
 
 
-_refused = functools.cache(functools.partial(table, "build_environment", tuple[_Refused, ...], "refused"))
-_joined = functools.cache(functools.partial(table, "build_environment", tuple[str, ...], "joined"))
+_refused = table_reader("build_environment", tuple[_Refused, ...], "refused")
+_joined = table_reader("build_environment", tuple[str, ...], "joined")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -1,16 +1,15 @@
 """Estimate compile times; list the GPUs that a package always makes code for (`data/compile_time.toml`)."""
 
 import fnmatch
-import functools
 from collections.abc import Iterator, Sequence
 
 import msgspec
 from packaging.specifiers import SpecifierSet
 
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import gpu_table
 from graphcrate.compat.facts.build_environment import asks_for_cuda
 from graphcrate.compat.facts.compilers import folder_for
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.compat.facts.libraries import linked
 from graphcrate.compat.facts.toolkits import nvcc
 from graphcrate.model.command import filled, setting
@@ -58,11 +57,11 @@ class CompileTime(msgspec.Struct, frozen=True, kw_only=True):
     parallel: bool = True
 
 
-_rates = functools.cache(functools.partial(table, "compile_time", dict[str, _Rate], "rate"))
-_packages = functools.cache(functools.partial(table, "compile_time", tuple[_Package, ...], "package"))
-_counted = functools.cache(functools.partial(table, "compile_time", dict[str, _Count], "counted"))
-_rust = functools.cache(functools.partial(table, "compile_time", dict[str, float], "rust"))
-_around = functools.cache(functools.partial(table, "compile_time", dict[str, float], "around"))
+_rates = table_reader("compile_time", dict[str, _Rate], "rate")
+_packages = table_reader("compile_time", tuple[_Package, ...], "package")
+_counted = table_reader("compile_time", dict[str, _Count], "counted")
+_rust = table_reader("compile_time", dict[str, float], "rust")
+_around = table_reader("compile_time", dict[str, float], "around")
 
 
 def of_package(
@@ -194,7 +193,7 @@ def _files(work: CompileTime) -> str:
 
 
 def _models(capability: str) -> tuple[str, ...]:
-    return facts.models_by_capability().get(capability, ())
+    return gpu_table.models_by_capability().get(capability, ())
 
 
 def _named(capabilities: Sequence[str]) -> list[str]:

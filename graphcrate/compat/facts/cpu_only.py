@@ -1,11 +1,10 @@
 """Packages that use a GPU, and of which the package index has builds for the CPU alone (`data/cpu_only.toml`)."""
 
-import functools
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import Channel
 
@@ -21,7 +20,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True):
     package: dict[str, _Build]
 
 
-_builds = functools.cache(functools.partial(table, "cpu_only", _Table))
+_builds = table_reader("cpu_only", _Table)
 
 
 def notes(packages: Iterable[LockedPackage], torch_cuda: str) -> Iterator[str]:

@@ -1,10 +1,8 @@
 """Emulators for another platform's programs, by host: `emulators.toml`."""
 
-import functools
-
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.model.lock import DebianPackage
 
 
@@ -19,7 +17,7 @@ class EmulatorPackage(msgspec.Struct, frozen=True, kw_only=True):
     package: DebianPackage
 
 
-_rows = functools.cache(functools.partial(table, "emulators", tuple[EmulatorPackage, ...], "emulator"))
+_rows = table_reader("emulators", tuple[EmulatorPackage, ...], "emulator")
 
 
 def emulator_package(host: str, runs: str) -> EmulatorPackage | None:

@@ -1,11 +1,10 @@
 """Networks between nodes, and what an image needs to use them. Pure."""
 
-import functools
 from collections.abc import Mapping
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 
 
 class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,4 +19,4 @@ class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 #: every network that is known, by name
-fabrics = functools.cache(functools.partial(table, "fabrics", dict[str, Fabric]))
+fabrics = table_reader("fabrics", dict[str, Fabric])

@@ -3,14 +3,13 @@
 Its wheels declare next to nothing: no version of torch, no CUDA, not even torch_sparse, which they import first.
 """
 
-import functools
 from collections.abc import Collection, Iterator
 
 import msgspec
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.compat.facts.packages import hidden
 from graphcrate.model.words import listed
 
@@ -58,8 +57,8 @@ class GltAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: every release whose wheels were read, oldest first
-releases = functools.cache(functools.partial(table, "glt", tuple[GltRelease, ...], "release"))
-_checks = functools.cache(functools.partial(table, "glt", tuple[_Check, ...], "check"))
+releases = table_reader("glt", tuple[GltRelease, ...], "release")
+_checks = table_reader("glt", tuple[_Check, ...], "check")
 
 
 def known(version: str) -> GltRelease | None:

@@ -6,7 +6,8 @@ The audit of an image and the facts of `torch.toml` go by this one rule, so that
 from collections.abc import Collection, Mapping
 from typing import Literal, get_args
 
-from graphcrate.compat.facts.facts import all_gpus, compiles_for, has_code, ordered
+from graphcrate.compat.facts.facts import compiles_for, has_code, ordered
+from graphcrate.compat.facts.gpu_table import all_gpus
 from graphcrate.compat.facts.packages import elsewhere, of_feature
 from graphcrate.compat.facts.slim import is_nvidias_library
 from graphcrate.model.errors import IntegrityError

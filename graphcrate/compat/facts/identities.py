@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 
 PLACE = "/usr/lib/graphcrate"  #: where programs wait for their first start, by their own names
 
@@ -35,7 +35,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: all of them
-identities = functools.cache(functools.partial(table, "identities", tuple[Identity, ...], "identity"))
+identities = table_reader("identities", tuple[Identity, ...], "identity")
 
 
 @functools.cache

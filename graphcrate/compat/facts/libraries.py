@@ -1,12 +1,11 @@
 """Libraries that compiled packages are linked to, made of Debian's sources (`data/compiling.toml`). Pure."""
 
-import functools
 import hashlib
 from collections.abc import Collection, Mapping
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import LockedError
 from graphcrate.model.lock import Compilation, DebianSource, LockedFile, LockedPackage
@@ -69,7 +68,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
-_libraries = functools.cache(functools.partial(table, "compiling", tuple[Library, ...], "library"))
+_libraries = table_reader("compiling", tuple[Library, ...], "library")
 
 
 def of_packages(names: Collection[str]) -> tuple[Library, ...]:

@@ -1,6 +1,5 @@
 """Names of packages that are traps, and packages that bring one folder twice: `data/names.toml`, judged purely."""
 
-import functools
 from collections.abc import Collection
 from typing import Literal
 
@@ -8,7 +7,7 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.model.words import listed
 
 
@@ -44,9 +43,9 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: all traps
-traps = functools.cache(functools.partial(table, "names", tuple[Trap, ...], "trap"))
+traps = table_reader("names", tuple[Trap, ...], "trap")
 #: all folders that several packages bring
-folders = functools.cache(functools.partial(table, "names", tuple[Folder, ...], "folder"))
+folders = table_reader("names", tuple[Folder, ...], "folder")
 
 
 def trap(name: str) -> Trap | None:

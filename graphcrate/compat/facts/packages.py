@@ -6,7 +6,6 @@ which torch says `compat.facts.glt`.
 
 import contextlib
 import fnmatch
-import functools
 import re
 from collections.abc import Collection, Iterable, Iterator
 
@@ -16,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.model.platform import DEFAULT, Platform
 from projectfiles import environments
 
@@ -89,17 +88,17 @@ class PygRelease(msgspec.Struct, frozen=True, kw_only=True):
 PYTHONS = tuple(f"3.{minor}" for minor in range(8, 16))  #: of images, and some more
 
 #: all optional libraries
-optional = functools.cache(functools.partial(table, "optional", tuple[Optional, ...], "optional"))
+optional = table_reader("optional", tuple[Optional, ...], "optional")
 #: packages that open libraries of the system
-opened = functools.cache(functools.partial(table, "opened", tuple[OpenedLibraries, ...], "opened"))
+opened = table_reader("opened", tuple[OpenedLibraries, ...], "opened")
 #: libraries of one feature each
-of_features = functools.cache(functools.partial(table, "features", tuple[OfFeature, ...], "library"))
+of_features = table_reader("features", tuple[OfFeature, ...], "library")
 #: libraries that keep kernels elsewhere
-elsewhere = functools.cache(functools.partial(table, "features", tuple[Elsewhere, ...], "elsewhere"))
-_hidden = functools.cache(functools.partial(table, "hidden", tuple[Hidden, ...], "hidden"))
-_features = functools.cache(functools.partial(table, "pyg", tuple[_Feature, ...], "feature"))
-_releases = functools.cache(functools.partial(table, "pyg", tuple[PygRelease, ...], "release"))
-_coverage = functools.cache(functools.partial(table, "pyg", dict[str, tuple[str, ...]], "coverage"))
+elsewhere = table_reader("features", tuple[Elsewhere, ...], "elsewhere")
+_hidden = table_reader("hidden", tuple[Hidden, ...], "hidden")
+_features = table_reader("pyg", tuple[_Feature, ...], "feature")
+_releases = table_reader("pyg", tuple[PygRelease, ...], "release")
+_coverage = table_reader("pyg", dict[str, tuple[str, ...]], "coverage")
 
 
 def reason(package: str, file: str, torch: str = "") -> str | None:

@@ -1,13 +1,12 @@
 """The torchvision and torchaudio of each torch: `data/pairs.toml`, read by pure functions."""
 
-import functools
 import re
 
 import msgspec
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 
 
 class TorchCompanion(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,9 +31,9 @@ class _Strict(msgspec.Struct, frozen=True, kw_only=True):
 #: what has pairs
 NAMES = ("torchvision", "torchaudio")
 #: one for each torch of the package index, oldest first
-pairs = functools.cache(functools.partial(table, "pairs", tuple[TorchCompanion, ...], "pair"))
-_strict = functools.cache(functools.partial(table, "pairs", tuple[_Strict, ...], "strict"))
-_later = functools.cache(functools.partial(table, "pairs", dict[str, str], "later"))
+pairs = table_reader("pairs", tuple[TorchCompanion, ...], "pair")
+_strict = table_reader("pairs", tuple[_Strict, ...], "strict")
+_later = table_reader("pairs", dict[str, str], "later")
 
 
 def pair_of(torch: str) -> TorchCompanion | None:

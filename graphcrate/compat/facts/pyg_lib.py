@@ -4,13 +4,12 @@ The data are `data/pyg_lib.toml`; pure. `graphcrate.inputs.repository` packs wha
 """
 
 import fnmatch
-import functools
 from collections.abc import Iterable, Mapping
 
 import msgspec
 from packaging.specifiers import SpecifierSet
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 
 NAME = "pyg-lib"
 
@@ -50,7 +49,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: all releases
-releases = functools.cache(functools.partial(table, "pyg_lib", tuple[Release, ...], "release"))
+releases = table_reader("pyg_lib", tuple[Release, ...], "release")
 
 
 def release_for(pyg: str) -> Release | None:

@@ -1,12 +1,11 @@
 """Variables and places that an image needs for itself (`data/reserved.toml`), and what a recipe may set of them."""
 
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 
 
 class _Variable(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +26,8 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-variables = functools.cache(functools.partial(table, "reserved", tuple[_Variable, ...], "variable"))
-places = functools.cache(functools.partial(table, "reserved", tuple[_Place, ...], "place"))
+variables = table_reader("reserved", tuple[_Variable, ...], "variable")
+places = table_reader("reserved", tuple[_Place, ...], "place")
 _OWN_PATH = re.compile(r"\$(?:PATH\b|\{PATH\})")
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import facts, gpu_table
 from graphcrate.model.command import command, setting, without
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import Lock, LockedPackage
@@ -53,7 +53,7 @@ def wanted(choice: Choice, gpus: str, lock: Lock) -> Slim | None:
         )
     compiled = lock.compilation.architectures if lock.compilation else ()
     return Slim(
-        capabilities=facts.architectures_for(gpus),
+        capabilities=gpu_table.architectures_for(gpus),
         ptx=any(name.endswith("+PTX") for name in compiled),
         everything=choice == "all",
     )
@@ -156,7 +156,7 @@ def _may_have_code(name: str) -> bool:
 
 def guard(slim: Slim) -> str:
     """`sitecustomize.py` of the image: Python ends with one sentence where no GPU of the node is one of these."""
-    known = {name.replace("_", ""): capability for name, capability in facts.all_gpus().items()}
+    known = {name.replace("_", ""): capability for name, capability in gpu_table.all_gpus().items()}
     values = {
         "@GPUS@": msgspec.json.format(msgspec.json.encode(known), indent=4).decode(),
         "@HAS@": msgspec.json.encode(slim.capabilities).decode(),

@@ -1,12 +1,11 @@
 """Tell whether its program or Slurm and its nodes ended a step of Slurm. Reads `data/slurm_ends.toml`; pure."""
 
-import functools
 import re
 from collections.abc import Iterable
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 
 #: how the lines of Slurm's own programs begin
 _SPEAKER = re.compile(r"(?:srun|slurmstepd(?:-\S+)?|slurmd\[\S+\]): (?:error: )?(?P<said>.*)")
@@ -20,7 +19,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-ends = functools.cache(functools.partial(table, "slurm_ends", tuple[End, ...], "end"))
+ends = table_reader("slurm_ends", tuple[End, ...], "end")
 
 
 def taken_away(lines: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table, table_reader
 from graphcrate.compat.facts.packages import Optional, is_for, matches, optional
 
 _SONAME = re.compile(r"(?P<library>lib\w+)\.so\.(?P<number>\d+)(?:\.\d+)*")
@@ -49,7 +49,7 @@ class _Wheel(msgspec.Struct, frozen=True, kw_only=True):
         return self.project if major in self.plain else f"{self.project}-cu{major}"
 
 
-_wheels = functools.cache(functools.partial(table, "sonames", tuple[_Wheel, ...], "wheel"))
+_wheels = table_reader("sonames", tuple[_Wheel, ...], "wheel")
 
 
 @functools.cache

@@ -1,11 +1,10 @@
 """Modules of the standard library that Debian packages apart from Python: which package has one, who needs it. Pure."""
 
-import functools
 from collections.abc import Collection
 
 import msgspec
 
-from graphcrate.compat.facts.facts import is_older, table
+from graphcrate.compat.facts.facts import is_older, table_reader
 
 
 class Apart(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,9 +27,9 @@ class Importer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: all modules that are packaged apart
-apart = functools.cache(functools.partial(table, "standard_library", tuple[Apart, ...], "apart"))
+apart = table_reader("standard_library", tuple[Apart, ...], "apart")
 #: who imports one
-importers = functools.cache(functools.partial(table, "standard_library", tuple[Importer, ...], "importer"))
+importers = table_reader("standard_library", tuple[Importer, ...], "importer")
 
 
 def package_of(module: str, python: str = "") -> str:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 import msgspec
 
 from graphcrate.compat.facts import slim
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.compat.facts.import_names import NAMESPACES
 from graphcrate.model.plan import Slim
 from graphcrate.model.report import StartUp
@@ -52,10 +52,10 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True, rename={"beside": "with"
     beside: dict[str, tuple[str, ...]] = {}
 
 
-_hooks = functools.cache(functools.partial(table, "start_up", tuple[_Hook, ...], "hook"))
-_groups = functools.cache(functools.partial(table, "start_up", tuple[_Group, ...], "group"))
-_variables = functools.cache(functools.partial(table, "start_up", tuple[_Variable, ...], "variable"))
-_known = functools.cache(functools.partial(table, "start_up", tuple[_Known, ...], "known"))
+_hooks = table_reader("start_up", tuple[_Hook, ...], "hook")
+_groups = table_reader("start_up", tuple[_Group, ...], "group")
+_variables = table_reader("start_up", tuple[_Variable, ...], "variable")
+_known = table_reader("start_up", tuple[_Known, ...], "known")
 LABEL = "graphcrate.start-up"  #: of an image that has such code: its paths
 LARGEST = 1 << 20  #: bytes of a file that is looked at
 _ENTRY_POINTS = re.compile(r"(?P<name>[^/]+)-[^/-]+\.dist-info/entry_points\.txt")

@@ -14,7 +14,7 @@ import msgspec
 
 import debroot.distributions
 import debroot.mirrors
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.model.command import AGAIN, LOCK_AGAIN
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.recipe import BaseSpec
@@ -90,7 +90,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     suites: dict[str, DebianSuite]
 
 
-_document = functools.cache(functools.partial(table, "suites", _Document))
+_document = table_reader("suites", _Document)
 
 
 @functools.cache

@@ -1,6 +1,5 @@
 """Packages that fit each other or do not, beyond what their metadata says: `data/together.toml`, judged purely."""
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 
 _CONTRARY = {">=": "<", "<": ">=", "==": "!=", "!=": "=="}
 
@@ -68,13 +67,13 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: all known pairs
-pairs = functools.cache(functools.partial(table, "together", tuple[KnownPair, ...], "pair"))
-_undeclared = functools.cache(functools.partial(table, "together", tuple[_Undeclared, ...], "undeclared"))
+pairs = table_reader("together", tuple[KnownPair, ...], "pair")
+_undeclared = table_reader("together", tuple[_Undeclared, ...], "undeclared")
 #: extras that say with what a package works
-extras = functools.cache(functools.partial(table, "together", tuple[Extra, ...], "extra"))
+extras = table_reader("together", tuple[Extra, ...], "extra")
 #: programs that imports run
-programs = functools.cache(functools.partial(table, "together", tuple[NeededProgram, ...], "program"))
-_said = functools.cache(functools.partial(table, "together", tuple[_Said, ...], "said"))
+programs = table_reader("together", tuple[NeededProgram, ...], "program")
+_said = table_reader("together", tuple[_Said, ...], "said")
 
 
 def broken(versions: Mapping[str, str]) -> tuple[KnownPair, ...]:

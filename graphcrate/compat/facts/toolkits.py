@@ -3,13 +3,12 @@
 torch's build helper refuses another major version of CUDA than its own, and warns of another minor one.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from graphcrate.compat.facts import facts
-from graphcrate.compat.facts.facts import numbers, table
+from graphcrate.compat.facts import facts, gpu_table
+from graphcrate.compat.facts.facts import numbers, table_reader
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianToolkit, WheelToolkit
@@ -45,10 +44,10 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     reference: str = ""  #: of `image`, with its tag
 
 
-_nvccs = functools.cache(functools.partial(table, "toolkits", tuple[Nvcc, ...], "nvcc"))
-_sources = functools.cache(functools.partial(table, "toolkits", tuple[Option, ...], "source"))
+_nvccs = table_reader("toolkits", tuple[Nvcc, ...], "nvcc")
+_sources = table_reader("toolkits", tuple[Option, ...], "source")
 #: CUDA version → NVIDIA's image with a toolkit (tag `…-devel-…`): of each a late patch release
-_images = functools.cache(functools.partial(table, "toolkits", dict[str, str], "images"))
+_images = table_reader("toolkits", dict[str, str], "images")
 
 
 def options(torch_cuda: str, platform: Platform = DEFAULT) -> tuple[Option, ...]:
@@ -79,8 +78,8 @@ def of_machines(architectures: Sequence[str], platform: Platform) -> tuple[str, 
     """
     named = {each: tuple(map(int, each.removesuffix("+PTX").split("."))) for each in architectures}
     run = set[str]()
-    for model in facts.hosted_gpus(platform):
-        major, minor = map(int, facts.all_gpus()[model].split("."))
+    for model in gpu_table.hosted_gpus(platform):
+        major, minor = map(int, gpu_table.all_gpus()[model].split("."))
         older = [each for each, number in named.items() if number[0] == major and number[1] <= minor]
         run |= {max(older, key=lambda each: named[each])} if older else set()
     return tuple(each for each in architectures if each in run) or tuple(architectures)

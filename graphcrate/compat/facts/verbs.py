@@ -1,10 +1,8 @@
 """Names that NCCL looks up in libibverbs and libmlx5, and what it loses where a symbol is not there. Pure."""
 
-import functools
-
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 
 #: what brings libibverbs with providers of all cards, on Debian and Ubuntu
 INSTALL = "apt-get install --yes libibverbs1 ibverbs-providers librdmacm1"
@@ -21,5 +19,5 @@ class Symbols(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 #: without which NCCL does not use the library; their version, in its data, tells that NCCL is in a file
-needed = functools.cache(functools.partial(table, "verbs", Symbols, "needed"))
-optional = functools.cache(functools.partial(table, "verbs", tuple[Symbols, ...], "optional"))
+needed = table_reader("verbs", Symbols, "needed")
+optional = table_reader("verbs", tuple[Symbols, ...], "optional")

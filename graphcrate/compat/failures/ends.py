@@ -1,13 +1,12 @@
 """Tell apart why a program that fetches (uv, git) ended without a result. Reads `data/program_ends.toml`; pure."""
 
-import functools
 import re
 from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.model.command import Setting, filled, for_shell
 from graphcrate.model.errors import GraphcrateError, class_of
 from graphcrate.model.words import with_mark
@@ -51,7 +50,7 @@ class ProgramEnd(msgspec.Struct, frozen=True, kw_only=True):
     next_step: str = ""
 
 
-ends = functools.cache(functools.partial(table, "program_ends", tuple[ProgramEnd, ...], "end"))
+ends = table_reader("program_ends", tuple[ProgramEnd, ...], "end")
 
 
 def fitting(failure: ProgramFailure) -> Iterator[tuple[ProgramEnd, re.Match[str]]]:

@@ -1,13 +1,12 @@
 """Exceptions that the import of a package ends with, and what to ask for so that it does not. Pure."""
 
 import fnmatch
-import functools
 import re
 
 import msgspec
 
 from graphcrate.compat.facts import names, standard_library, together
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.compat.failures.failure import More
 
 _NO_MODULE = re.compile(r"No module named '([^']+)'")
@@ -21,7 +20,7 @@ class _Raised(msgspec.Struct, frozen=True, kw_only=True):
     ask: str
 
 
-_raised = functools.cache(functools.partial(table, "together", tuple[_Raised, ...], "raised"))
+_raised = table_reader("together", tuple[_Raised, ...], "raised")
 
 
 def remedy(package: str, raised: str, python: str) -> tuple[More, str] | None:

@@ -1,11 +1,10 @@
 """Lines of an error that mean the same of every package, or of one that is known for it. Pure."""
 
-import functools
 import re
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.compat.failures.cuda import OF_TOOLKIT
 from graphcrate.model.command import AGAIN, LOCK_AGAIN, command, filled, setting
 from graphcrate.model.lock import Compilation
@@ -89,7 +88,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-_known = functools.cache(functools.partial(table, "back_ends", tuple[_Known, ...], "failure"))
+_known = table_reader("back_ends", tuple[_Known, ...], "failure")
 
 
 def of_any(line: str, compilation: Compilation) -> tuple[str, str]:

@@ -1,15 +1,14 @@
 """Missing parts of a failed build, by the words of its compiler or back-end, and Debian's packages with them. Pure."""
 
-import functools
 import re
 from typing import NamedTuple
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.compat.failures import importing
 
-_headers = functools.cache(functools.partial(table, "build_packages", dict[str, str], "header"))
-_libraries = functools.cache(functools.partial(table, "build_packages", dict[str, str], "library"))
-_programs = functools.cache(functools.partial(table, "build_packages", dict[str, str], "program"))
+_headers = table_reader("build_packages", dict[str, str], "header")
+_libraries = table_reader("build_packages", dict[str, str], "library")
+_programs = table_reader("build_packages", dict[str, str], "program")
 
 _NAME = r"(?P<name>[\w.+/-]{1,80})"
 #: of gcc, ld, meson, CMake, the crate pkg-config, Python and the shell, in this order

@@ -5,7 +5,6 @@ An image has no conda: taken are those whose name on the package index is known 
 
 import difflib
 import fnmatch
-import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.compat.requirements.refusals import refusing
 from graphcrate.compat.requirements.translated import Lines, Translated
 from graphcrate.model.command import filled, setting
@@ -37,7 +36,7 @@ class _Names(msgspec.Struct, frozen=True, kw_only=True):
     none: dict[str, str]
 
 
-_names = functools.cache(functools.partial(table, "conda", _Names))
+_names = table_reader("conda", _Names)
 
 
 @dataclass

@@ -1,11 +1,10 @@
 """MPI in an image: the one that comes with a package that loads one, and how Slurm starts its ranks. Pure."""
 
-import functools
 from collections.abc import Iterator
 
 import msgspec
 
-from graphcrate.compat.facts.facts import table
+from graphcrate.compat.facts.facts import table_reader
 from graphcrate.compat.requirements import own
 from graphcrate.model.command import setting
 from graphcrate.model.lock import DebianBase, Lock
@@ -35,8 +34,8 @@ class _Mpi(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     known: str
 
 
-_loads = functools.cache(functools.partial(table, "mpi", tuple[_Load, ...], "load"))
-_mpis = functools.cache(functools.partial(table, "mpi", tuple[_Mpi, ...], "mpi"))
+_loads = table_reader("mpi", tuple[_Load, ...], "load")
+_mpis = table_reader("mpi", tuple[_Mpi, ...], "mpi")
 
 
 def with_library(additions: Additions) -> Additions:

@@ -1,13 +1,15 @@
-"""The catalogue: recipes and their variants, their committed locks."""
+"""The catalogue: recipes and their variants, their committed locks; targets."""
 
 import contextlib
 import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from graphcrate.compat.facts import facts, packages
+from graphcrate.compat.facts import driver_table, facts, gpu_table, packages
 from graphcrate.compat.facts.addresses import cuda_label
-from graphcrate.compat.variants import recipes
+from graphcrate.compat.variants import recipes, targets
+from graphcrate.compat.variants.targets import MachineRequest, NodeFabric, Partition, Target
 from graphcrate.host.context import Context
 from graphcrate.host.disk import documents
 from graphcrate.model.command import Command, command, filled, setting
@@ -42,7 +44,7 @@ def find_recipe(ctx: Context, name: str) -> Recipe:
 
 def _is_gpu(name: str) -> bool:
     with contextlib.suppress(UsageError):
-        return bool(facts.gpu_model(name))
+        return bool(gpu_table.gpu_model(name))
     return False
 
 
@@ -78,7 +80,7 @@ def refuse_unknown_cuda(recipe: Recipe, cuda: str, again: Again | None = None) -
 
 def _where_shown(cuda: str) -> str:
     """Say what to ask about a CUDA version that no variant has: nvidia-smi may show it."""
-    if facts.own_driver(cuda):
+    if driver_table.own_driver(cuda):
         return f"{command('explain', driver=cuda)} says what runs where nvidia-smi shows it"
     return f"{command('list')} shows all"
 
@@ -179,3 +181,41 @@ def renewal_of(ctx: Context, path: Path) -> Command:
         named = typed_platform(platform or DEFAULT)
         return command("lock", folder.parent.name, cuda=folder.name, platform=named)
     return command("lock", "NAME", cuda="VERSION")
+
+
+def find_target(ctx: Context, described: MachineRequest) -> Target:
+    """Join what was said of the machine with the target that it names. Raises UsageError, RecipeError."""
+    if not described.target:
+        return targets.merge_target(described, Target())
+    paths = {path.stem: path for path in sorted((ctx.root / "targets").glob("*.toml"))}
+    path = Path(described.target) if described.target.endswith(".toml") else paths.get(described.target.lower())
+    if path is None or not path.is_file():
+        near = difflib.get_close_matches(described.target.lower(), paths, n=2, cutoff=0.3)
+        raise UsageError(
+            f"there is no target {described.target!r}" + (f"; the nearest is {' or '.join(near)}" if near else ""),
+            next_step=f"choose one of: {', '.join(paths)}    (or the path of a .toml like those in targets/)",
+        )
+    return targets.merge_target(described, targets.load(path))
+
+
+class SlurmPartition(NamedTuple):
+    """A partition of Slurm, and the network between its nodes where that is known."""
+
+    name: str
+    partition: Partition
+    fabric: NodeFabric | None
+
+
+def find_partition(ctx: Context, name: str, target: str) -> SlurmPartition | None:
+    """Find a partition of Slurm in the target that is named, or in any; without a name, a target's only one.
+
+    Raises UsageError, RecipeError.
+    """
+    names = [target] if target else [path.stem for path in sorted((ctx.root / "targets").glob("*.toml"))]
+    for target_name in names:
+        machine = find_target(ctx, MachineRequest(target=target_name))
+        known = machine.partitions
+        chosen = next(iter(known)) if target and not name and len(known) == 1 else name
+        if chosen in known:
+            return SlurmPartition(chosen, known[chosen], machine.fabric)
+    return None

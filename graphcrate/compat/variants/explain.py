@@ -1,10 +1,6 @@
-"""Choose the variant of a recipe that runs on a target, and explain the others, by `compat.variants.rules`.
-
-`make image` without CUDA takes what `explain` calls chosen, and refuses by the same verdicts what cannot run.
-"""
+"""Judge each candidate of a recipe for a target by `compat.variants.rules`, and word the verdicts."""
 
 import datetime
-import difflib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,24 +10,22 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat.facts import facts, glt, suites, toolkits, torch_compile
+from graphcrate.compat.facts import driver_table, glt, gpu_table, suites, toolkits, torch_compile
 from graphcrate.compat.facts.facts import numbers
-from graphcrate.compat.variants import catalog, ported, rules, targets
+from graphcrate.compat.variants import rules
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.compat.variants.rules import Judgement, Reason, Software, Status
-from graphcrate.compat.variants.targets import MachineRequest, NodeFabric, Partition, Target
-from graphcrate.host.context import Context
+from graphcrate.compat.variants.targets import MachineRequest, Target
 from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.command import Setting, command, filled, setting
 from graphcrate.model.errors import ResolutionError, UsageError
-from graphcrate.model.platform import DEFAULT, Platform, platform_named
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import Candidate, Recipe, Variant
-from graphcrate.model.report import CandidateOutcome
 
 #: what is built where neither a CUDA version nor a machine is named
 USUAL_CUDA = "11.8"
-_USUAL = "the default where no machine is named, which runs on most"
+USUAL = "the default where no machine is named, which runs on most"
 _WORDS = {
     "native": "runs natively", "jit": "runs, slow first start", "unknown": "not known", "rejected": "does not run",
 }  # fmt: skip
@@ -81,151 +75,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ExplainRow, ...]
 
 
-class VariantChoice(NamedTuple):
-    """The result of choosing: the variant's candidates that run on the machine, and those that are out."""
-
-    recipe: Recipe
-    variant: Variant
-    gpu: str  #: "v100,a100"; empty: no GPU, or none was named
-    usable: tuple[Candidate, ...]
-    out: tuple[CandidateOutcome, ...] = ()
-
-
-def find_target(ctx: Context, described: MachineRequest) -> Target:
-    """Join what was said of the machine with the target that it names. Raises UsageError, RecipeError."""
-    if not described.target:
-        return targets.merge_target(described, Target())
-    paths = {path.stem: path for path in sorted((ctx.root / "targets").glob("*.toml"))}
-    path = Path(described.target) if described.target.endswith(".toml") else paths.get(described.target.lower())
-    if path is None or not path.is_file():
-        near = difflib.get_close_matches(described.target.lower(), paths, n=2, cutoff=0.3)
-        raise UsageError(
-            f"there is no target {described.target!r}" + (f"; the nearest is {' or '.join(near)}" if near else ""),
-            next_step=f"choose one of: {', '.join(paths)}    (or the path of a .toml like those in targets/)",
-        )
-    return targets.merge_target(described, targets.load(path))
-
-
-class SlurmPartition(NamedTuple):
-    """A partition of Slurm, and the network between its nodes where that is known."""
-
-    name: str
-    partition: Partition
-    fabric: NodeFabric | None
-
-
-def find_partition(ctx: Context, name: str, target: str) -> SlurmPartition | None:
-    """Find a partition of Slurm in the target that is named, or in any; without a name, a target's only one.
-
-    Raises UsageError, RecipeError.
-    """
-    names = [target] if target else [path.stem for path in sorted((ctx.root / "targets").glob("*.toml"))]
-    for target_name in names:
-        machine = find_target(ctx, MachineRequest(target=target_name))
-        known = machine.partitions
-        chosen = next(iter(known)) if target and not name and len(known) == 1 else name
-        if chosen in known:
-            return SlurmPartition(chosen, known[chosen], machine.fabric)
-    return None
-
-
-def select_variant(request: BuildRequest, ctx: Context) -> VariantChoice:
-    """Choose what a request amounts to, for its platform. Raises UsageError, RecipeError, ResolutionError."""
-    chosen = _for_machine(request, ctx)
-    platform = _platform_of(request, chosen.gpu)
-    if platform == DEFAULT:
-        return chosen
-    variant, usable, out = ported.port(chosen.recipe, chosen.variant, chosen.usable, platform, request)
-    return chosen._replace(variant=variant, usable=usable, out=(*chosen.out, *out))
-
-
-def _platform_of(request: BuildRequest, gpus: str) -> Platform:
-    """Return the platform of an image: as asked for, else of the machines of its GPUs. Raises UsageError."""
-    models = facts.gpu_models(gpus) if gpus else ()
-    platform = platform_named(request.platform) if request.platform else facts.machine_platform(models)
-    others = [model for model in models if (facts.host_platform(model) or platform) != platform]
-    if platform is None or others:
-        each = ", ".join(f"{model}: {other.name}" for model in models if (other := facts.host_platform(model)))
-        raise UsageError(
-            f"no image is for {' and '.join(models)}"
-            + (f" and for {platform.name}" if platform else "")
-            + f": machines with them are of another kind ({each})",
-            next_step=_of_each_kind(request, models),
-        )
-    return platform
-
-
-def _of_each_kind(request: BuildRequest, models: Sequence[str]) -> str:
-    """Say what to type for GPUs whose machines are of several platforms: an image for each."""
-    if not request.machine.gpu:
-        return "a target whose GPUs are in machines of one kind    (targets/)"
-    kinds = dict[Platform, list[str]]()
-    for model in models:
-        if host := facts.host_platform(model):
-            kinds.setdefault(host, []).append(model.lower())
-    machines = (msgspec.structs.replace(request.machine, gpu=",".join(gpus)) for gpus in kinds.values())
-    alone = (msgspec.structs.replace(request, machine=machine, platform="") for machine in machines)
-    several = "    (one tag of a registry can have both)" if len(kinds) > 1 else ""
-    return "; then ".join(str(each.command()) for each in alone) + several
-
-
-def _for_machine(request: BuildRequest, ctx: Context) -> VariantChoice:
-    """Choose the CUDA version, the GPUs and the candidates of a request, with a note of what was chosen.
-
-    Raises UsageError, RecipeError, ResolutionError where nothing runs.
-    """
-    cuda, machine = request.cuda, request.machine
-    again = lambda cuda: msgspec.structs.replace(request, cuda=cuda).command()  # noqa: E731
-    if machine == MachineRequest():
-        if cuda is None:
-            ctx.progress.note(
-                f"CUDA {USUAL_CUDA}: {_USUAL}; {setting(gpu='…')} or {setting(target='…')} takes the newest that runs "
-                "there"
-            )
-        recipe, variant = catalog.find_variant(ctx, request.name, cuda or USUAL_CUDA, again)
-        return VariantChoice(recipe, variant, "", variant.candidates)
-    recipe = catalog.find_recipe(ctx, request.name)
-    explanation = explain(recipe, find_target(ctx, machine), machine, own=request.recipe)
-    if was_chosen := cuda is None:
-        row = chosen_row(explanation)
-        if row is None:
-            raise nothing_runs(explanation)
-        cuda = row.cuda
-        ctx.progress.note(f"CUDA {cuda} for {_machine(explanation)}: the newest of {row.recipe} that runs there")
-        for line in _details(row, row.cuda, explanation.target.gpus or ()):
-            ctx.progress.note(f"  {line}")
-    recipe, variant = catalog.find_variant(ctx, request.name, cuda, again)
-    usable, out = _usable(variant, explanation)
-    if not was_chosen:
-        verdicts = {row.candidate: row.verdict for row in explanation.rows if row.cuda == cuda}
-        for line in verdicts[usable[0].name].lost:
-            ctx.progress.note(line)
-    return VariantChoice(recipe, variant, ",".join(explanation.target.gpus or ()).lower(), usable, out)
-
-
-def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate, ...], tuple[CandidateOutcome, ...]]:
-    """The variant's candidates that run on that machine, and what became of the others. Raises UsageError for none."""
-    verdicts = {row.candidate: row.verdict for row in explanation.rows if row.cuda == variant.cuda}
-    out = tuple(
-        CandidateOutcome(
-            candidate=candidate.name, chosen=False, constraint=verdict.reasons[0].what, fix=verdict.reasons[0].fix
-        )
-        for candidate in variant.candidates
-        if not (verdict := verdicts[candidate.name]).accepted
-    )
-    if fitting := tuple(candidate for candidate in variant.candidates if verdicts[candidate.name].accepted):
-        return fitting, out
-    row = chosen_row(explanation)
-    accepted = dict.fromkeys(row.cuda for row in explanation.rows if row.verdict.accepted)
-    others = f"    (what runs there: {', '.join(sorted(accepted, key=numbers))})"
-    first = next(iter(verdicts.values())).reasons[0]
-    raise UsageError(
-        f"CUDA {variant.cuda} of {explanation.rows[0].recipe} does not run on {_machine(explanation)}",
-        cause="; ".join(dict.fromkeys(outcome.constraint for outcome in out)),
-        next_step=row.command + others if row else _apart(explanation.target) or _step(first),
-    )
-
-
 def explain(
     recipe: Recipe,
     target: Target,
@@ -269,23 +118,23 @@ def nothing_runs(explanation: Explanation) -> ResolutionError:
     oldest = min((row for row in explanation.rows if row.cuda != "cpu"), key=_age, default=explanation.rows[-1])
     reason = oldest.verdict.reasons[0]
     return ResolutionError(
-        f"nothing of {oldest.recipe} runs on {_machine(explanation)}",
+        f"nothing of {oldest.recipe} runs on {machine_of(explanation)}",
         cause=f"The oldest, CUDA {oldest.cuda}: {reason.what}.",
-        next_step=_apart(explanation.target) or _step(reason),
+        next_step=step_where_none_runs(explanation.target, reason),
     )
 
 
-def _step(reason: Reason) -> str:
-    """Say what to do where nothing of a recipe runs: for a GPU that none of its torches has code for, other recipes."""
-    of_gpu = reason.rule.startswith("GPU code")
-    return f"{command('list', gpus=True)}    (what other stacks run there; {reason.fix})" if of_gpu else reason.fix
+def step_where_none_runs(target: Target, reason: Reason) -> str:
+    """Say what to do where nothing of a recipe runs.
 
-
-def _apart(target: Target) -> str:
-    """Say what to do where no torch has code for all GPUs together."""
+    One image for each of several GPUs; for a GPU that none of the torches has code for, other recipes.
+    """
     gpus = target.gpus or ()
-    one_each = "(one image for each GPU: nothing of this recipe runs on all)"
-    return f"{command('image', '…', gpu=gpus[0].lower())}    {one_each}" if len(gpus) > 1 else ""
+    if len(gpus) > 1:
+        one_each = "(one image for each GPU: nothing of this recipe runs on all)"
+        return f"{command('image', '…', gpu=gpus[0].lower())}    {one_each}"
+    is_of_gpu = reason.rule.startswith("GPU code")
+    return f"{command('list', gpus=True)}    (what other stacks run there; {reason.fix})" if is_of_gpu else reason.fix
 
 
 def _with_support(row: ExplainRow, rows: Sequence[ExplainRow], today: datetime.date) -> ExplainRow:
@@ -333,7 +182,7 @@ def stack_of(
         nvcc = options[0].version
         try:
             if gpus:
-                architectures = toolkits.to_compile(facts.architectures_for(",".join(gpus)), nvcc)[0]
+                architectures = toolkits.to_compile(gpu_table.architectures_for(",".join(gpus)), nvcc)[0]
         except UsageError as error:
             impossible = error.what
     return Software(
@@ -357,7 +206,7 @@ def by_capability(
 ) -> Mapping[str, GpuVerdict]:
     """Judge what the listed GPUs run of the published image, or (`named`) of one for that GPU, by capability."""
     verdicts = {}
-    for capability, models in facts.models_by_capability().items():
+    for capability, models in gpu_table.models_by_capability().items():
         stack = stack_of(recipe, variant, candidate, models[:1] if named else None)
         verdicts[capability] = rules.gpu_code(stack, models[0])
     return verdicts
@@ -366,9 +215,9 @@ def by_capability(
 def _rows(
     recipe: Recipe, variant: Variant, target: Target, machine: MachineRequest, own: Path | None
 ) -> Iterator[ExplainRow]:
-    gpu = ",".join(facts.gpu_models(machine.gpu)).lower() if machine.gpu and not machine.target else ""
+    gpu = ",".join(gpu_table.gpu_models(machine.gpu)).lower() if machine.gpu and not machine.target else ""
     machine = MachineRequest(target=machine.target, gpu=gpu, driver=machine.driver)
-    platform = facts.machine_platform(target.gpus or ()) or DEFAULT
+    platform = gpu_table.machine_platform(target.gpus or ()) or DEFAULT
     named = "" if platform == DEFAULT else platform.name
     request = BuildRequest(name=recipe.name, cuda=variant.cuda, platform=named, machine=machine, recipe=own)
     for candidate in candidates_of(variant):
@@ -417,7 +266,7 @@ def _age(row: ExplainRow) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
     return row.cuda != "cpu", numbers(row.torch), numbers(row.cuda)
 
 
-def _machine(explanation: Explanation) -> str:
+def machine_of(explanation: Explanation) -> str:
     """ "dgx2: V100 (sm_70), driver 450.80.02, Linux 3.10"."""
     target = explanation.target
     parts = [rules.capability_name(model) for model in target.gpus or ()]
@@ -430,8 +279,8 @@ def _machine(explanation: Explanation) -> str:
 
 def _shown(driver: str) -> str:
     """Return a driver's version; of the first with a CUDA version also that, which users know from nvidia-smi."""
-    cuda = facts.newest_cuda(driver)
-    return f"{driver} (nvidia-smi: CUDA {cuda})" if cuda and facts.own_driver(cuda) == driver else driver
+    cuda = driver_table.newest_cuda(driver)
+    return f"{driver} (nvidia-smi: CUDA {cuda})" if cuda and driver_table.own_driver(cuda) == driver else driver
 
 
 def answer(explanation: Explanation, *, verbose: bool = False) -> Answer:
@@ -439,41 +288,77 @@ def answer(explanation: Explanation, *, verbose: bool = False) -> Answer:
 
     `verbose`: with fix and source of each that does not run, not only of what was asked about.
     """
-    opening = [f"{explanation.rows[0].recipe} on {_machine(explanation)}"]
-    entries, on_cpu = [], explanation.target.gpus == ()
-    for row in explanation.rows:
-        if row.cuda == "cpu" and explanation.target.gpus and not row.chosen and explanation.asked != "cpu":
-            continue  # a user who names a GPU does not ask for these
-        native_cpu = row.verdict.status == "native" and (on_cpu or row.cuda == "cpu")
-        words = "runs on the CPU" if native_cpu else _WORDS[row.verdict.status]
-        if row.chosen:
-            headline = f"chosen, {words}"
-        else:
-            apart = row.verdict.accepted and row.plain == "rejected"
-            too = f"{words} too" + (f", when built for it ({_setting(explanation.target)})" if apart else "")
-            headline = f"{words}: {row.verdict.reasons[0].what}" if row.verdict.reasons else too
-        by = f" ({row.candidate})" if row.candidate not in ("", "pypi", "pytorch") else ""
-        if row.chosen or row.cuda == explanation.asked:
-            opening.append(f"CUDA {row.cuda}{by}: {headline}" + (f": {row.command}" if row.chosen else ""))
-        pyg = f", PyG {row.torch_geometric}" if row.torch_geometric else ""
-        torch = "torch of the folder" if row.torch == "*" else f"torch {row.torch}" if row.torch else "-"
-        label = f"CUDA {row.cuda:4}  {torch}{pyg}{by}"
-        style = "bold green" if row.chosen else _STYLES[row.verdict.status]
-        is_told = verbose or row.chosen or row.verdict.accepted or row.cuda == explanation.asked
-        details = [*_details(row, explanation.asked, explanation.target.gpus or ())] if is_told else []
-        if row.chosen and explanation.asked == "" and explanation.target == Target():
-            details.insert(0, _USUAL)
-        if row.support and (row.chosen or row.cuda == explanation.asked):
-            details.append(f"note: {row.support}")
-        if (row.chosen or row.cuda == explanation.asked) and (no := torch_compile.refusal(row.torch, row.python)):
-            details.append(f"note: {no}")
-        if row.exclude_newer and (row.chosen or row.cuda == explanation.asked):
-            details.append(f"note: packages as of {row.exclude_newer}")
-        slims = facts.machine_platform(explanation.target.gpus or ()) == DEFAULT
-        if row.chosen and explanation.target.gpus and slims and row.cuda != "cpu":
-            details.append(f"smaller: {setting(slim='yes')}, with code for these GPUs alone (docs/slim.md)")
-        entries.append(AnswerLine(label, headline, tuple(details), style))
-    return Answer((Section(tuple(entries)),), opening=tuple(opening))
+    shown = [row for row in explanation.rows if _is_shown(row, explanation)]
+    opening = [f"{explanation.rows[0].recipe} on {machine_of(explanation)}"]
+    for row in shown:
+        if _is_asked_about(row, explanation):
+            by_command = f": {row.command}" if row.chosen else ""
+            opening.append(f"CUDA {row.cuda}{_channel_of(row)}: {_headline(row, explanation)}{by_command}")
+    entries = tuple(_entry(row, explanation, verbose=verbose) for row in shown)
+    return Answer((Section(entries),), opening=tuple(opening))
+
+
+def _is_shown(row: ExplainRow, explanation: Explanation) -> bool:
+    """Return whether a row is of use: a user who names a GPU does not ask for those of the CPU."""
+    on_gpu = row.cuda != "cpu" or not explanation.target.gpus
+    return on_gpu or row.chosen or explanation.asked == "cpu"
+
+
+def _is_asked_about(row: ExplainRow, explanation: Explanation) -> bool:
+    """Return whether a row answers the question: it is chosen, or of the CUDA version that was asked about."""
+    return row.chosen or row.cuda == explanation.asked
+
+
+def _channel_of(row: ExplainRow) -> str:
+    """Return a candidate's name in brackets, where its channel is not one of the usual ones."""
+    return f" ({row.candidate})" if row.candidate not in ("", "pypi", "pytorch") else ""
+
+
+def _headline(row: ExplainRow, explanation: Explanation) -> str:
+    """Word a row's verdict in one line."""
+    on_cpu = row.cuda == "cpu" or explanation.target.gpus == ()
+    words = "runs on the CPU" if on_cpu and row.verdict.status == "native" else _WORDS[row.verdict.status]
+    if row.chosen:
+        return f"chosen, {words}"
+    if row.verdict.reasons:
+        return f"{words}: {row.verdict.reasons[0].what}"
+    if row.verdict.accepted and row.plain == "rejected":
+        return f"{words} too, when built for it ({_setting(explanation.target)})"
+    return f"{words} too"
+
+
+def _entry(row: ExplainRow, explanation: Explanation, *, verbose: bool) -> AnswerLine:
+    """Word a row: its software, its verdict, and the details of those that are told of."""
+    pyg = f", PyG {row.torch_geometric}" if row.torch_geometric else ""
+    torch = "torch of the folder" if row.torch == "*" else f"torch {row.torch}" if row.torch else "-"
+    label = f"CUDA {row.cuda:4}  {torch}{pyg}{_channel_of(row)}"
+    style = "bold green" if row.chosen else _STYLES[row.verdict.status]
+    details = list[str]()
+    if verbose or row.verdict.accepted or _is_asked_about(row, explanation):
+        details += details_of(row, explanation.asked, explanation.target.gpus or ())
+    if _is_asked_about(row, explanation):
+        details += _notes(row)
+    if row.chosen and explanation.asked == "" and explanation.target == Target():
+        details.insert(0, USUAL)
+    if row.chosen and _can_be_slim(row, explanation.target):
+        details.append(f"smaller: {setting(slim='yes')}, with code for these GPUs alone (docs/slim.md)")
+    return AnswerLine(label, _headline(row, explanation), tuple(details), style)
+
+
+def _notes(row: ExplainRow) -> Iterator[str]:
+    """Yield notes on an image of a row: on its base, on torch.compile, on the day of its packages."""
+    if row.support:
+        yield f"note: {row.support}"
+    if no := torch_compile.refusal(row.torch, row.python):
+        yield f"note: {no}"
+    if row.exclude_newer:
+        yield f"note: packages as of {row.exclude_newer}"
+
+
+def _can_be_slim(row: ExplainRow, target: Target) -> bool:
+    """Return whether an image of a row can have code for the target's GPUs alone."""
+    gpus = target.gpus or ()
+    return bool(gpus) and row.cuda != "cpu" and gpu_table.machine_platform(gpus) == DEFAULT
 
 
 def _setting(target: Target) -> Setting:
@@ -481,7 +366,7 @@ def _setting(target: Target) -> Setting:
     return setting(gpu=",".join(target.gpus or ()).lower())
 
 
-def _details(row: ExplainRow, asked: str, gpus: Sequence[str]) -> Iterator[str]:
+def details_of(row: ExplainRow, asked: str, gpus: Sequence[str]) -> Iterator[str]:
     """Fix and source of what rejects; of what is chosen, by what it runs and on which conditions."""
     verdict = row.verdict
     if verdict.accepted and not row.chosen:
@@ -495,6 +380,6 @@ def _details(row: ExplainRow, asked: str, gpus: Sequence[str]) -> Iterator[str]:
         if reason.source:
             yield f"source: {reason.source}"
     if row.chosen and verdict.driver:
-        yield f"with driver {facts.drivers_from(verdict.driver, gpus)}"
+        yield f"with driver {driver_table.drivers_from(verdict.driver, gpus)}"
     yield from (f"assumed: {what}" for what in verdict.assumes)
     yield from (f"note: {what}" for what in (*verdict.lost, *verdict.notes))

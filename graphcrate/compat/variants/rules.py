@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 from packaging.specifiers import SpecifierSet
 
-from graphcrate.compat.facts import facts, glt, packages, suites
+from graphcrate.compat.facts import driver_table, facts, glt, gpu_table, packages, suites
 from graphcrate.compat.facts.facts import numbers
 from graphcrate.compat.variants.targets import Target
 from graphcrate.model.audit import GpuVerdict
@@ -94,8 +94,8 @@ def judge(stack: Software, target: Target) -> Judgement:
 
 def capability_name(model: str, *more: str) -> str:
     """ "V100 (sm_70)", "H100, H200 (sm_90)", or "sm_70" of a bare architecture. `more`: models of the same one."""
-    code = f"sm_{facts.compute_capability(model).replace('.', '')}"
-    names = [name for name in map(facts.gpu_model, (model, *more)) if name != code]
+    code = f"sm_{gpu_table.compute_capability(model).replace('.', '')}"
+    names = [name for name in map(gpu_table.gpu_model, (model, *more)) if name != code]
     return f"{', '.join(names)} ({code})" if names else code
 
 
@@ -169,12 +169,12 @@ def _driver(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     """The host's driver runs programs of its own CUDA, of older ones, and from CUDA 11 on of its major version."""
     if not _uses_gpu(stack, target):
         return
-    oldest = facts.oldest_driver(stack.torch_cuda)
+    oldest = driver_table.oldest_driver(stack.torch_cuda)
     if not oldest:
         yield Finding("unknown", f"which driver CUDA {stack.torch_cuda} needs is not known", _DRIVERS)
         return
     major, dashed = stack.torch_cuda.partition(".")[0], stack.torch_cuda.replace(".", "-")
-    last = facts.last_branch(target.gpus or ())
+    last = driver_table.last_branch(target.gpus or ())
     fix = f"driver >= {oldest}" + (f", up to R{last}" if last else "")
     if whom := _forward_compatible(target.gpus or ()):
         fix += f"; for {whom} NVIDIA's package cuda-compat-{dashed} may do instead"
@@ -189,7 +189,7 @@ def of_these_gpus(driver: str, gpus: Iterable[str], oldest: str = "") -> Iterato
     `oldest`: that the software needs besides, for the advice.
     """
     for model in gpus:
-        last, first, name = facts.last_branch([model]), facts.first_driver(model), capability_name(model)
+        last, first, name = driver_table.last_branch([model]), driver_table.first_driver(model), capability_name(model)
         if last and numbers(driver)[:1] > numbers(last):
             what = f"R{last} is the last driver branch for {name}, and this is {driver}"
             yield Finding("rejects", what, _MATRIX, f"a driver of the branch R{last}, or of an older one")
@@ -202,9 +202,11 @@ def _forward_compatible(gpus: Sequence[str]) -> str:
     """Whom cuda-compat packages serve, in words; empty where not all. An architecture may be a data center GPU's."""
     bare = [gpu for gpu in gpus if gpu.startswith("sm_")]
     if bare:
-        able = {capability for name, capability in facts.all_gpus().items() if facts.forward_compatible(name)}
-        bare = [gpu for gpu in bare if facts.compute_capability(gpu) in able]
-    if not all(gpu in bare or facts.forward_compatible(gpu) for gpu in gpus):
+        able = {
+            capability for name, capability in gpu_table.all_gpus().items() if driver_table.forward_compatible(name)
+        }
+        bare = [gpu for gpu in bare if gpu_table.compute_capability(gpu) in able]
+    if not all(gpu in bare or driver_table.forward_compatible(gpu) for gpu in gpus):
         return ""
     return f"data center GPUs of {listed(bare)}" if bare else "this GPU" if gpus else ""
 
@@ -213,8 +215,8 @@ def _wants(driver: str, oldest: str, what: str, fix: str, source: str, target: T
     """Rejects a driver that is older. One of which only the branch is known ("470") may be any of that branch."""
     have, want = numbers(driver), numbers(oldest)
     if not driver:
-        first = max((oldest, *map(facts.first_driver, target.gpus or ())), key=numbers)
-        yield Finding("assumes", f"driver {facts.drivers_from(first, target.gpus or ())}")
+        first = max((oldest, *map(driver_table.first_driver, target.gpus or ())), key=numbers)
+        yield Finding("assumes", f"driver {driver_table.drivers_from(first, target.gpus or ())}")
     elif have == want[: len(have)] and len(have) < len(want):
         yield Finding("assumes", f"driver {oldest} or newer, of the branch {driver}")
     elif have < want:
@@ -235,7 +237,7 @@ class _Code(NamedTuple):
 def _runs(code: _Code, target: Target, driver: str) -> Iterator[Finding]:
     """Kernels run on each GPU, or the driver compiles their PTX, where it is as new as the toolkit that made that."""
     for model in target.gpus or ():
-        capability, name = facts.compute_capability(model), capability_name(model)
+        capability, name = gpu_table.compute_capability(model), capability_name(model)
         if facts.has_code(code.sass, capability):
             continue
         if not any(facts.compiles_for(ptx, capability) for ptx in code.ptx):
@@ -261,7 +263,7 @@ def _torch(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
         yield Finding("unknown", f"which GPUs {title} has code for is not known", source)
         return
     if target.gpus is None:
-        models = [name for name, capability in facts.gpus().items() if facts.has_code(build.sm, capability)]
+        models = [name for name, capability in gpu_table.gpus().items() if facts.has_code(build.sm, capability)]
         yield Finding("assumes", f"a GPU that {title} has code for: {', '.join(models)}")
 
     def otherwise(name: str, capability: str) -> Finding:
@@ -270,7 +272,7 @@ def _torch(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
             return Finding("unknown", what, _who_says(build))
         return Finding("rejects", f"{title} has no code for {name}", _who_says(build), _torch_with(stack, capability))
 
-    own = facts.own_driver(stack.torch_cuda)
+    own = driver_table.own_driver(stack.torch_cuda)
     code = _Code(f"{title} has", build.sm, build.ptx or (), own, "a variant with machine code", otherwise)
     yield from _runs(code, target, driver)
     for model in target.gpus or ():
@@ -279,7 +281,7 @@ def _torch(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
 
 def _lost(build: facts.TorchBuild, title: str, model: str) -> Iterator[Finding]:
     """Features that torch has no code for on a GPU. `source` of what is found is the feature."""
-    capability = facts.compute_capability(model)
+    capability = gpu_table.compute_capability(model)
     for stem, sass in build.features.items():
         only = packages.of_feature(stem)
         if only is None or facts.has_code(sass, capability) or facts.is_older(capability, only.since):
@@ -331,7 +333,7 @@ def _extensions(stack: Software, target: Target, driver: str) -> Iterator[Findin
 
     sass = [name.removesuffix("+PTX") for name in stack.architectures]
     ptx = [name.removesuffix("+PTX") for name in stack.architectures if name.endswith("+PTX")]
-    own = facts.own_driver(".".join(stack.nvcc.split(".")[:2]))
+    own = driver_table.own_driver(".".join(stack.nvcc.split(".")[:2]))
     instead = f"{setting(toolkit='image')}, where it is newer than nvcc {stack.nvcc}"
     yield from _runs(_Code(f"{names} have", sass, ptx, own, instead, otherwise), target, driver)
 
@@ -447,7 +449,7 @@ def fallback(variant: Variant, candidate: Candidate) -> Fallback | None:
         preferred=preferred.name if preferred else "",
         torch=preferred.torch if preferred else "",
         channel=preferred.channels[0].value if preferred else "",
-        gains=tuple(gpu for gpu in no_code if preferred and gpu in facts.gpu_names(preferred)),
+        gains=tuple(gpu for gpu in no_code if preferred and gpu in gpu_table.gpu_names(preferred)),
     )
 
 
@@ -456,7 +458,7 @@ def fallback_limits(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
 
     GPUs that its torch has no code for are named, as the table of GPUs has them.
     """
-    clauses = [*_driver_limits(torch_cuda, cuda, facts.drivers_of(torch, torch_cuda))]
+    clauses = [*_driver_limits(torch_cuda, cuda, driver_table.drivers_of(torch, torch_cuda))]
     if torch_cuda != cuda and (models := _without_code(torch, torch_cuda)):
         clauses.append(f"has no code for {models_named(models)}")
     return tuple(clauses)
@@ -464,7 +466,7 @@ def fallback_limits(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
 
 def fallback_code(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
     """Return the clauses of `fallback_limits` without names of GPUs, for texts that outlive the table of GPUs."""
-    oldest, build = facts.oldest_driver(torch_cuda), facts.torch_build(torch, torch_cuda)
+    oldest, build = driver_table.oldest_driver(torch_cuda), facts.torch_build(torch, torch_cuda)
     clauses = [*_driver_limits(torch_cuda, cuda, f"{oldest} or newer" if oldest else "")]
     if torch_cuda != cuda and build is not None and build.ptx is not None:
         code = listed([f"sm_{capability.replace('.', '')}" for capability in build.sm])
@@ -479,7 +481,7 @@ def _driver_limits(torch_cuda: str, cuda: str, needed: str) -> Iterator[str]:
         return
     if needed:
         yield f"needs driver {needed}"
-    made, own = facts.own_driver(torch_cuda), facts.own_driver(cuda)
+    made, own = driver_table.own_driver(torch_cuda), driver_table.own_driver(cuda)
     if made and own and numbers(made) > numbers(own):
         yield f"needs driver {made} or newer for what CUDA {torch_cuda} makes as PTX (CUDA {cuda}: {own})"
 
@@ -491,7 +493,7 @@ def _without_code(torch: str, cuda: str) -> tuple[str, ...]:
         return ()
     return tuple(
         name
-        for name, capability in facts.gpus().items()
+        for name, capability in gpu_table.gpus().items()
         if not facts.has_code(build.sm, capability)
         and not any(facts.compiles_for(ptx, capability) for ptx in build.ptx)
     )
@@ -501,5 +503,5 @@ def models_named(models: Iterable[str]) -> str:
     """ "H100, H200 (sm_90), B300 (sm_103)"."""
     alike: dict[str, list[str]] = {}
     for model in models:
-        alike.setdefault(facts.compute_capability(model), []).append(model)
+        alike.setdefault(gpu_table.compute_capability(model), []).append(model)
     return ", ".join(capability_name(*names) for names in alike.values())

@@ -7,7 +7,7 @@ that runs only where GPU= names the model has a mark of its own.
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import driver_table, gpu_table
 from graphcrate.compat.facts.facts import numbers
 from graphcrate.compat.variants.explain import Judgements, candidates_of, judge_target
 from graphcrate.compat.variants.targets import Target
@@ -66,11 +66,13 @@ def support(recipe: Recipe) -> Support:
         (variant for variant in recipe.variants if variant.cuda != "cpu"), key=lambda variant: numbers(variant.cuda)
     )
     rows = []
-    for capability, names in facts.models_by_capability().items():
+    for capability, names in gpu_table.models_by_capability().items():
         cells = {variant.cuda: _cell(recipe, variant, names[0]) for variant in reversed(variants)}
         rows.append(GpuRow(capability, names, cells))
     return Support(
-        recipe.name, {variant.cuda: facts.oldest_driver(variant.cuda) for variant in reversed(variants)}, tuple(rows)
+        recipe.name,
+        {variant.cuda: driver_table.oldest_driver(variant.cuda) for variant in reversed(variants)},
+        tuple(rows),
     )
 
 
@@ -95,7 +97,7 @@ def _mark(judged: Judgements) -> Mark:
 
 def models_with(recipe: Recipe, variant: Variant, candidate: Candidate, *marks: Mark) -> list[str]:
     """GPU models that lists name with one of these marks; none for the CPU."""
-    by_capability = facts.models_by_capability().values() if variant.cuda != "cpu" else ()
+    by_capability = gpu_table.models_by_capability().values() if variant.cuda != "cpu" else ()
     return [
         model
         for models in by_capability

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import driver_table, facts, gpu_table
 from graphcrate.compat.facts.fabrics import fabrics
 from graphcrate.model import toml
 from graphcrate.model.command import setting
@@ -60,7 +60,7 @@ def contradictions(target: Target) -> Iterator[tuple[str, str]]:
     """Yield contradictions of a target that its fields' types do not tell."""
     for model in target.gpus or ():
         try:
-            facts.compute_capability(model)
+            gpu_table.compute_capability(model)
         except UsageError as error:
             yield "gpus", f"{error.what}; {error.next_step}"
     versions = [("drivers", driver) for driver in target.drivers]
@@ -107,8 +107,8 @@ def merge_target(described: MachineRequest, known: Target) -> Target:
     if described.runtime_version and len(named) != 1:
         raise UsageError("a version of which runtime?", next_step="--runtime pyxis --runtime-version 3.4.1")
     _check_versions(described)
-    gpus = None if known.gpus is None else tuple(map(facts.gpu_model, known.gpus))
-    models = facts.gpu_models(described.gpu) if described.gpu else gpus
+    gpus = None if known.gpus is None else tuple(map(gpu_table.gpu_model, known.gpus))
+    models = gpu_table.gpu_models(described.gpu) if described.gpu else gpus
     for has, option, value in _contradicted(described, known, named, gpus, models):
         raise UsageError(
             f"target {described.target} has {has}, and --{option} says {value}",
@@ -126,7 +126,7 @@ def merge_target(described: MachineRequest, known: Target) -> Target:
 
 def driver_of(text: str) -> str:
     """Return a driver's version; of the CUDA version that nvidia-smi shows the oldest known driver that shows it."""
-    return facts.driver_showing(text) or text
+    return driver_table.driver_showing(text) or text
 
 
 def _check_versions(described: MachineRequest) -> None:
@@ -160,7 +160,7 @@ def _contradicted(
             yield " and ".join(known.runtimes), "runtime", name
         if has and described.runtime_version and has != described.runtime_version:
             yield f"{name} {has}", "runtime-version", described.runtime_version
-    architectures = [facts.gpu_model(facts.compute_capability(model)) for model in gpus or ()]
+    architectures = [gpu_table.gpu_model(gpu_table.compute_capability(model)) for model in gpus or ()]
     if gpus is not None and not {*gpus, *architectures}.issuperset(models or ()):
         yield f"GPU {', '.join(known.gpus or ()) or 'none'}", "gpu", described.gpu
     if described.driver and (known.gpus == () or (known.drivers and driver_of(described.driver) not in known.drivers)):

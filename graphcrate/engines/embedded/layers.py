@@ -26,7 +26,7 @@ from graphcrate.host.disk.cache import Cache, kept, kept_bytes
 from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs import extensions
-from graphcrate.inputs.wheels import bytecode, sdist
+from graphcrate.inputs.wheels import bytecode, wheel_build
 from graphcrate.inputs.wheels.install import INSTALLATION_FORMAT, Installation, place
 from graphcrate.inputs.wheels.layer import Claims, WheelFile, write_wheels_layer
 from graphcrate.model import codec
@@ -132,7 +132,7 @@ class Workshop:
                 path, sha256 = files[package.file.sha256], package.file.sha256
                 if package.is_sdist and not package.compiled:
                     build = [files[wheel.file.sha256] for wheel in package.build]
-                    path = sdist.build_wheel(package, path, build, self.cache, self.environment)
+                    path = wheel_build.build_wheel(package, path, build, self.cache, self.environment)
                 if package.is_sdist or package.compiled:
                     sha256 = ""  # there is no promised hash of what was built here
                 check_tags(path.name, self.python, self.glibc, self.platform)
@@ -207,7 +207,9 @@ class WheelsLayer:
         self.record = self.shop.record(self.key)
         self.size = sum(package.file.size for package in step.packages)  #: of wheels and sdists
         self._origins = [
-            extensions.key(package, step, self.shop.cache) if isinstance(step, CompileStep) else sdist.origin(package)
+            extensions.key(package, step, self.shop.cache)
+            if isinstance(step, CompileStep)
+            else wheel_build.origin(package)
             for package in step.packages
         ]
 

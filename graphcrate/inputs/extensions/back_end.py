@@ -24,7 +24,8 @@ from graphcrate.host.sandbox import beneath, sandbox
 from graphcrate.host.sandbox.steps import Step
 from graphcrate.inputs.extensions import SILENCE, CompileError, CompileJob, back_end_program, launcher
 from graphcrate.inputs.extensions.output import SECONDS
-from graphcrate.inputs.wheels.sdist import check_sdist, read_sdist
+from graphcrate.inputs.wheels.sdist import read_sdist
+from graphcrate.inputs.wheels.sdist_archive import check_sdist
 from graphcrate.model.lock import Compilation, LockedPackage
 from graphcrate.model.plan import BUILD, BUILD_REQUIREMENTS, CUDA_HOME, VENV, site_packages
 from graphcrate.model.words import listed, visible

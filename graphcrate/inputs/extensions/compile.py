@@ -40,11 +40,12 @@ from graphcrate.inputs.extensions.ground import Ground
 from graphcrate.inputs.extensions.libraries import library_order, package_order, used
 from graphcrate.inputs.extensions.output import Watcher
 from graphcrate.inputs.wheels.install import place
-from graphcrate.inputs.wheels.sdist import check_sdist, repack
+from graphcrate.inputs.wheels.sdist_archive import check_sdist
+from graphcrate.inputs.wheels.wheel_build import repack
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import Compilation, LockedPackage
 from graphcrate.model.plan import BUILD, CUDA_HOME, LAYER_MTIME, VENV
-from graphcrate.model.words import visible
+from graphcrate.model.words import in_lines, visible
 from nsbox.box import Bind
 from treeaudit import elf
 
@@ -88,7 +89,7 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
         for path, lines in STAND_INS.items():
             header = build / _HEADERS / path
             header.parent.mkdir(parents=True, exist_ok=True)
-            header.write_text("".join(f"{line}\n" for line in lines))
+            header.write_text(in_lines(lines))
         side_by_side = [package for package in absent if not package.back_end]
         made = {}
         if side_by_side:
@@ -302,7 +303,7 @@ def _failure(job: CompileJob, package: LockedPackage, build: Path, watcher: Watc
     order = [logs / f"{package.name}.log", *sorted(logs.glob(f"{package.name}.*log"))]
     if watcher.log:  # named as the program in the sandbox sees it
         order.insert(0, build / watcher.log.removeprefix(f"{BUILD}/"))
-    texts = ["".join(f"{line}\n" for line in watcher.strays)]
+    texts = [in_lines(watcher.strays)]
     texts += [
         f"\n=== {log.name}\n{log.read_text(encoding='utf-8', errors='replace')}"
         for log in dict.fromkeys(order)

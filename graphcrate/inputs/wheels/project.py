@@ -18,7 +18,8 @@ from graphcrate.host.disk.os_errors import MachineError
 from graphcrate.host.sandbox import beneath
 from graphcrate.host.sandbox.beneath import PlainFile
 from graphcrate.inputs.commits import COMMIT, GitSource, shown, write_tree
-from graphcrate.inputs.wheels.sdist import guest, make_wheel, once, passed, write_sdist
+from graphcrate.inputs.wheels.sdist import write_sdist
+from graphcrate.inputs.wheels.wheel_build import guest, make_wheel, once, passed
 from graphcrate.model.command import setting
 from graphcrate.model.errors import BuildError, HostError
 

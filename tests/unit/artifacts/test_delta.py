@@ -19,7 +19,7 @@ from graphcrate.artifacts.tree.reader import Selection, Tools
 from graphcrate.engines.trials.artifact import open_by
 from graphcrate.model.errors import CacheError, LayoutError, UsageError
 from graphcrate.oci.layout import read_layout
-from graphcrate.render import jobs
+from graphcrate.render import job_image, jobs
 from sifsquash import writer
 from sifsquash.squashfs import Squashfs
 from sifsquash.values import Compression, Inode, Stored
@@ -302,14 +302,14 @@ def base_digest(images):
 def test_job_of_a_pair_mounts_the_delta_and_pyxis_is_refused(pair, images):
     base, delta, _ = pair
     environment = {origin.BASES: str(base.parent)}
-    image = jobs.find_image(str(delta), "singularity", images / "dist")
+    image = job_image.find_image(str(delta), "singularity", images / "dist")
     written = jobs.text(
-        jobs.on_base(jobs.Job(runtime="singularity", name="x", image=image, command="true"), environment)
+        job_image.on_base(jobs.Job(runtime="singularity", name="x", image=image, command="true"), environment)
     )
     assert f"image={base}\n" in written
     assert f'singularity run --nv --overlay {delta}:ro "$image" true' in written
     with refused(UsageError, "over pyg:1.0 alone, and pyxis takes whole images", "convert NAME:TAG --to sqsh"):
-        jobs.find_image(str(delta), "pyxis", images / "dist")
+        job_image.find_image(str(delta), "pyxis", images / "dist")
 
 
 def test_runner_of_a_pair_is_apptainer_with_both_files(pair, ctx, images):

@@ -31,7 +31,7 @@ def from_source(mine):  # noqa: F811
         return msgspec.structs.replace(package, file=file)
 
     world.patch.setattr(type(world), "wheel", lambda self, *arguments: as_sdist(*arguments))
-    world.patch.setattr(layers.sdist, "build_wheel", lambda package, *_: made[package.file.sha256])
+    world.patch.setattr(layers.wheel_build, "build_wheel", lambda package, *_: made[package.file.sha256])
     return mine
 
 

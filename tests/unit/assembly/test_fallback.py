@@ -13,7 +13,7 @@ from graphcrate.assembly import locking, making, proving, summary, with_engine
 from graphcrate.assembly.planned import Forecast
 from graphcrate.checks import new_image
 from graphcrate.cli import tables
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import driver_table, gpu_table
 from graphcrate.compat.variants import catalog, explain, rules
 from graphcrate.compat.variants.targets import Target
 from graphcrate.engines import run_suites
@@ -137,9 +137,9 @@ def test_json_of_an_unchanged_fallback_has_the_current_reason(call, monkeypatch)
 def test_fallback_limits_equal_those_of_the_rules(recipe, variant, candidate):
     said = rules.fallback(variant, candidate)
     bare = msgspec.structs.replace(explain.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
-    rejected = {one for one in facts.gpus() if rules.judge(bare, Target(gpus=(one,))).status == "rejected"}
+    rejected = {one for one in gpu_table.gpus() if rules.judge(bare, Target(gpus=(one,))).status == "rejected"}
     assert set(said.no_code) == rejected
-    oldest = facts.oldest_driver(variant.cuda)
+    oldest = driver_table.oldest_driver(variant.cuda)
     assert oldest == "450.80.02", "minor-version compatibility of CUDA 11"
     assert said.limits[0].startswith(f"needs driver {oldest} or newer, to R580 for ")
     verdicts = [rules.judge(bare, Target(gpus=("V100",), drivers=(driver,))) for driver in (oldest, "450.51")]

@@ -18,7 +18,7 @@ from graphcrate.cli import options, tables
 from graphcrate.compat import proofs
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants import catalog
-from graphcrate.compat.variants.explain import VariantChoice
+from graphcrate.compat.variants.choice import VariantChoice
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.engines import run_suites
 from graphcrate.host.context import Context

@@ -5,7 +5,7 @@ import pytest
 
 from graphcrate.checks import wording
 from graphcrate.checks.audit import run as audit
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import gpu_table
 from graphcrate.compat.facts import packages as package_facts
 from graphcrate.model.audit import PackageCode
 from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, TORCH, check, contents, package, stack
@@ -118,7 +118,7 @@ def test_torch_with_gpu_code_in_few_parts_fails():
 
 def test_by_capability_has_a_verdict_for_each_listed_gpu():
     verdicts = audit.by_capability(stack({**GOOD, "fatbin": CODE}))
-    assert set(verdicts) == set(facts.gpus().values())
+    assert set(verdicts) == set(gpu_table.gpus().values())
     told = {"6.0": "fails", "7.0": "native", "7.5": "native", "8.6": "native", "9.0": "jit", "12.0": "jit"}
     assert {capability: verdicts[capability].status for capability in told} == told
     assert verdicts["6.0"].why.startswith("torch-scatter torch_scatter/_scatter_cuda.so: has no code for P100")

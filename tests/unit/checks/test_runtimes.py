@@ -29,7 +29,7 @@ from graphcrate.model.runtime import (
 )
 from graphcrate.model.tree import Form
 from graphcrate.pages import report
-from graphcrate.render import jobs
+from graphcrate.render import job_image, jobs
 from tests import ROOT, modules_of_house, nodes_of, tree_of_file
 from tests.commands import objections
 
@@ -73,11 +73,12 @@ def test_version_limits_have_a_runtime_and_a_formatted_text():
 def test_job_form_of_charliecloud_needs_a_row_and_a_template_only(monkeypatch, tmp_path):
     """Charliecloud's ch-run would be; here the template is that of Singularity."""
     row = JobForm(is_slurm=True, options=JOBS["singularity"].options, files=(".sqfs",), bind="-b", gpus="--gpus={gpus}")
-    monkeypatch.setattr(jobs, "JOBS", {**JOBS, "charliecloud": row})
-    monkeypatch.setattr(jobs, "_ENDINGS", (".sqfs",))
+    for module in (jobs, job_image):
+        monkeypatch.setattr(module, "JOBS", {**JOBS, "charliecloud": row})
+    monkeypatch.setattr(job_image, "_ENDINGS", (".sqfs",))
     monkeypatch.setattr(jobs, "render_template", lambda name, values: f"{name}{values['binds']}{values['gpus']}")
     assert jobs.read_runtime("charliecloud") == "charliecloud"
-    assert jobs.find_image("/lustre/pyg.sqfs", "charliecloud", tmp_path) == "/lustre/pyg.sqfs"
+    assert job_image.find_image("/lustre/pyg.sqfs", "charliecloud", tmp_path) == "/lustre/pyg.sqfs"
     job = jobs.Job(runtime="charliecloud", name="a", image="/a.sqfs", command="ls", mounts=(jobs.Mount("/a", "/b"),))
     assert jobs.text(job) == "job-charliecloud -b /a:/b --gpus=1"
 

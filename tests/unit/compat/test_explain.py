@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from graphcrate.assembly import pipeline
-from graphcrate.compat.facts import facts
-from graphcrate.compat.variants import explain, rules
+from graphcrate.compat.facts import gpu_table
+from graphcrate.compat.variants import catalog, explain, rules
+from graphcrate.compat.variants.choice import select_variant
 from graphcrate.compat.variants.targets import MachineRequest, Target
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
@@ -55,7 +56,7 @@ def test_explain_output_equals_its_golden_file(call):
 )
 def test_explain_chooses_the_cuda_for_a_machine(recipe, said, chosen, status):
     words = MachineRequest(**said)
-    found = explain.explain(KNOWN[recipe], explain.find_target(CTX, words), words)
+    found = explain.explain(KNOWN[recipe], catalog.find_target(CTX, words), words)
     row = explain.chosen_row(found)
     assert (row.cuda, row.verdict.status) == (chosen, status)
     assert ("only when built for it (GPU=p100): " in " ".join(row.verdict.notes)) == (said.get("gpu") == "p100")
@@ -117,7 +118,7 @@ def test_image_builds_the_cuda_that_explain_chooses(monkeypatch, call, arguments
 
 
 def usable(cuda, **said):
-    found = explain.select_variant(build_request(cuda=cuda, **said), CTX)
+    found = select_variant(build_request(cuda=cuda, **said), CTX)
     return [candidate.name for candidate in found.usable], {one.candidate: one.constraint for one in found.out}
 
 
@@ -143,14 +144,14 @@ def test_cuda_that_the_gpu_cannot_run_is_refused_with_an_alternative(cuda, said,
 def test_gpu_without_any_variant_is_refused_with_list_gpus():
     for cuda in ("12.1", None):
         with refused((UsageError, ResolutionError), "B200 (sm_100)", "next:  ./build.py list --gpus "):
-            explain.select_variant(build_request(name="glt", cuda=cuda, gpu="b200"), CTX)
+            select_variant(build_request(name="glt", cuda=cuda, gpu="b200"), CTX)
 
 
 def test_gpu_names_of_a_candidate_are_its_native_gpus():
     for recipe, variant, candidate in SHIPPED:
         bare = msgspec.structs.replace(explain.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
-        native = {model for model in facts.gpus() if rules.judge(bare, Target(gpus=(model,))).status == "native"}
-        assert set(facts.gpu_names(candidate)) == native
+        native = {model for model in gpu_table.gpus() if rules.judge(bare, Target(gpus=(model,))).status == "native"}
+        assert set(gpu_table.gpu_names(candidate)) == native
 
 
 def test_unmeasured_torch_is_chosen_last():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import driver_table, facts, gpu_table
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import ARM64, DEFAULT, PLATFORMS
 from tests.made import RECIPES, refused
@@ -31,8 +31,8 @@ PYG = RECIPES["pyg"]
     ],
 )
 def test_gpu_model_reads_names_of_users_and_nvidia_smi(gpu, model, capability):
-    assert facts.gpu_model(gpu) == facts.gpu_model(model.lower()) == model
-    assert facts.compute_capability(gpu) == facts.compute_capability(model) == capability
+    assert gpu_table.gpu_model(gpu) == gpu_table.gpu_model(model.lower()) == model
+    assert gpu_table.compute_capability(gpu) == gpu_table.compute_capability(model) == capability
 
 
 def test_unknown_or_ambiguous_gpu_is_refused():
@@ -49,7 +49,7 @@ def test_unknown_or_ambiguous_gpu_is_refused():
     ):
         for gpu in gpus:
             with pytest.raises(UsageError, match=words):
-                facts.architectures_for(gpu)
+                gpu_table.architectures_for(gpu)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_unknown_or_ambiguous_gpu_is_refused():
     ],
 )
 def test_gpu_model_reads_cloud_instances_and_titans(name, model):
-    assert facts.gpu_model(name) == model
+    assert gpu_table.gpu_model(name) == model
 
 
 NAMES = Path(__file__).parent / "gpu_names.txt"
@@ -77,7 +77,7 @@ def test_names_of_people_smi_and_clouds_have_their_compute_capability():
     wrong = []
     for name, capability in names:
         try:
-            found = facts.architectures_for(name)
+            found = gpu_table.architectures_for(name)
         except UsageError as error:
             found = error.what
         if found != (capability,):
@@ -102,7 +102,7 @@ MAKERS = {
 def test_devices_of_other_makers_and_generations_of_several_are_refused_by_name(maker, names):
     for name in names.split(" | "):
         with refused(UsageError, maker):
-            facts.gpu_models(name)
+            gpu_table.gpu_models(name)
 
 
 @pytest.mark.parametrize(
@@ -124,22 +124,22 @@ def test_devices_of_other_makers_and_generations_of_several_are_refused_by_name(
     ],
 )
 def test_gpu_list_is_read_as_typed_or_as_nvidia_smi_prints_it(text, models):
-    assert facts.gpu_models(text) == models
+    assert gpu_table.gpu_models(text) == models
 
 
 @pytest.mark.parametrize(
     "text", ["Tesla V100 " * 20, "Driver Version: " * 1200, ",".join(f"v100-{n}" for n in range(65))]
 )
 def test_text_too_long_for_a_list_of_gpus_is_not_looked_up(text, monkeypatch):
-    monkeypatch.setattr(facts, "gpu_model", None)
+    monkeypatch.setattr(gpu_table, "gpu_model", None)
     with refused(UsageError, "is not a list of GPUs"):
-        facts.gpu_models(text)
+        gpu_table.gpu_models(text)
 
 
 def test_gpu_list_gives_its_architectures_in_order():
-    assert [facts.gpu_model(model) for model in facts.all_gpus()] == list(facts.all_gpus())
-    assert facts.architectures_for("a100,V100") == ("7.0", "8.0")
-    assert facts.architectures_for("b200, h100,h200,rtx-5090") == ("9.0", "10.0", "12.0")
+    assert [gpu_table.gpu_model(model) for model in gpu_table.all_gpus()] == list(gpu_table.all_gpus())
+    assert gpu_table.architectures_for("a100,V100") == ("7.0", "8.0")
+    assert gpu_table.architectures_for("b200, h100,h200,rtx-5090") == ("9.0", "10.0", "12.0")
 
 
 def test_ptx_of_a_family_compiles_for_that_family_only():
@@ -167,7 +167,7 @@ def test_default_architectures_cover_all_gpus_of_torch():
     for variant in [one for recipe in RECIPES.values() for one in recipe.variants if one.architectures]:
         sass = [entry.removesuffix("+PTX") for entry in variant.architectures]
         ptx = [entry.removesuffix("+PTX") for entry in variant.architectures if entry.endswith("+PTX")]
-        for gpu, capability in facts.gpus().items():
+        for gpu, capability in gpu_table.gpus().items():
             served = any(runs_on(candidate, capability) for candidate in variant.candidates)
             if served and facts.numbers(capability) >= (7,):
                 compiled = facts.has_code(sass, capability) or any(facts.compiles_for(one, capability) for one in ptx)
@@ -187,18 +187,18 @@ def test_versions_are_ordered_numerically():
 
 
 def test_oldest_driver_of_a_cuda_and_newest_cuda_of_a_driver():
-    assert [facts.oldest_driver(cuda) for cuda in ("11.8", "10.2", "99.1")] == ["450.80.02", "440.33", ""]
-    assert [facts.newest_cuda(driver) for driver in ("535.104.05", "300.1")] == ["12.2", ""]
+    assert [driver_table.oldest_driver(cuda) for cuda in ("11.8", "10.2", "99.1")] == ["450.80.02", "440.33", ""]
+    assert [driver_table.newest_cuda(driver) for driver in ("535.104.05", "300.1")] == ["12.2", ""]
 
 
 def test_drivers_are_worded_for_a_machine_with_all_gpus_and_for_machines_with_one_each():
-    assert facts.drivers_from("450.80.02", ["V100", "A100"]) == "450.80.02 to R580"
-    each = facts.drivers_of_each
+    assert driver_table.drivers_from("450.80.02", ["V100", "A100"]) == "450.80.02 to R580"
+    each = driver_table.drivers_of_each
     assert each("450.80.02", ["6.0", "7.0", "8.0"]) == "450.80.02 or newer, to R580 for P100 and V100"
     assert each("450.80.02", ["3.7", "7.0"]) == "450.80.02 or newer, to R470 for 3.7, to R580 for V100"
     assert [each("1.2", kinds) for kinds in ([], ["8.0"], ["7.0"])] == ["1.2 or newer", "1.2 or newer", "1.2 to R580"]
-    assert facts.drivers_of("2.15.0", "13.2") == "580.65.06 or newer"
-    assert [facts.drivers_of("2.15.0", cuda) for cuda in ("cpu", "99.1")] == ["", ""]
+    assert driver_table.drivers_of("2.15.0", "13.2") == "580.65.06 or newer"
+    assert [driver_table.drivers_of("2.15.0", cuda) for cuda in ("cpu", "99.1")] == ["", ""]
 
 
 def test_torch_builds_of_other_platforms_are_measured_and_their_gpus_named():
@@ -212,4 +212,9 @@ def test_torch_builds_of_other_platforms_are_measured_and_their_gpus_named():
 
 
 def test_machines_with_grace_are_arm64_and_a_bare_architecture_may_be_either():
-    assert [facts.host_platform(gpu) for gpu in ("GH200", "GB200", "H100", "sm_90")] == [ARM64, ARM64, DEFAULT, None]
+    assert [gpu_table.host_platform(gpu) for gpu in ("GH200", "GB200", "H100", "sm_90")] == [
+        ARM64,
+        ARM64,
+        DEFAULT,
+        None,
+    ]

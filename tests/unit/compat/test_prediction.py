@@ -12,9 +12,10 @@ import pytest
 from graphcrate.checks.audit import run as audit
 from graphcrate.checks.contracts import gpu as contracts
 from graphcrate.checks.contracts import run as contracts_run
-from graphcrate.compat.facts import facts, gpu_code, toolkits
+from graphcrate.compat.facts import facts, gpu_code, gpu_table, toolkits
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants import explain
+from graphcrate.compat.variants.choice import select_variant
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.compat.variants.targets import MachineRequest, Target
 from graphcrate.host.context import Context
@@ -29,7 +30,7 @@ from tools import locked_code
 from treeaudit.values import Binary, GpuCode
 
 LOCKS = sorted(path.relative_to(ROOT / "images") for path in (ROOT / "images").glob("*/*/*.lock.json"))
-CAPABILITIES = {capability: models[0] for capability, models in facts.models_by_capability().items()}
+CAPABILITIES = {capability: models[0] for capability, models in gpu_table.models_by_capability().items()}
 
 
 @functools.cache
@@ -150,10 +151,10 @@ def test_explain_refuses_gpus_without_code_before_the_download(path):
         found = explain.explain(RECIPES[lock.recipe], Target(gpus=(model,)), words)
         row = next(one for one in found.rows if (one.cuda, one.candidate) == (lock.cuda, candidate.name))
         promised = said(explain.by_capability(RECIPES[lock.recipe], variant, candidate, named=True))
-        assert row.verdict.accepted == (promised[facts.compute_capability(model)] != "fails")
+        assert row.verdict.accepted == (promised[gpu_table.compute_capability(model)] != "fails")
         if not any(one.verdict.accepted for one in found.rows if one.cuda == lock.cuda):
             with refused(UsageError, f"CUDA {lock.cuda} of {lock.recipe} does not run on"):
-                explain.select_variant(BuildRequest(name=lock.recipe, cuda=lock.cuda, machine=words), CTX)
+                select_variant(BuildRequest(name=lock.recipe, cuda=lock.cuda, machine=words), CTX)
 
 
 @pytest.mark.parametrize(

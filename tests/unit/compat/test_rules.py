@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.compat.facts import facts, suites
+from graphcrate.compat.facts import driver_table, facts, gpu_table, suites
 from graphcrate.compat.variants import rules
 from graphcrate.compat.variants.rules import STATUSES, Software
 from graphcrate.compat.variants.targets import Target
@@ -133,9 +133,9 @@ def test_torch_ptx_on_a_newer_gpu_is_jit_or_rejected_by_driver(monkeypatch):
     build = next(build for build in facts.torch_builds() if build.ptx and build.cuda == "13.2")
     stack = {"torch": build.torch, "torch_cuda": build.cuda}
     assert verdict(stack, gpus=("B300",), driver="595.45.04").status == "native"  # sm_103 runs what is for 10.0
-    known = facts.gpus() | {"X900": "13.0"}
-    monkeypatch.setattr(facts, "all_gpus", lambda: known)
-    monkeypatch.setattr(facts, "gpu_model", facts.gpu_model.__wrapped__)
+    known = gpu_table.gpus() | {"X900": "13.0"}
+    monkeypatch.setattr(gpu_table, "all_gpus", lambda: known)
+    monkeypatch.setattr(gpu_table, "gpu_model", gpu_table.gpu_model.__wrapped__)
     found = verdict(stack, gpus=("X900",), driver="595.45.04")
     assert (found.status, [one.rule for one in found.reasons]) == ("jit", ["GPU code of torch"])
     (rejected,) = verdict(stack, gpus=("X900",), driver="580.65.06").reasons
@@ -160,7 +160,7 @@ def test_verdict_on_several_drivers_names_the_oldest_of_the_best():
 def test_capability_name_has_the_architecture_once():
     assert (rules.capability_name("v100"), rules.capability_name("sm_70")) == ("V100 (sm_70)", "sm_70")
     assert rules.capability_name("sm_70", "7.0", "V100", "TITAN_V") == "V100, TITAN_V (sm_70)"
-    assert facts._forward()["gpus"] < set(facts.all_gpus())
+    assert driver_table._forward()["gpus"] < set(gpu_table.all_gpus())
 
 
 STACKS = st.builds(
@@ -180,10 +180,10 @@ STACKS = st.builds(
     st.sampled_from(["", "0.2.4", "0.2.2", "9.9"]),
 )
 DRIVERS = sorted(
-    {"418.39", "450.80.02", "470.82.01", "525.85.12", "535.54.03", *facts.toolkit_drivers().values(), "600.1"},
+    {"418.39", "450.80.02", "470.82.01", "525.85.12", "535.54.03", *driver_table.toolkit_drivers().values(), "600.1"},
     key=facts.numbers,
 )
-GPUS = st.lists(st.sampled_from(list(facts.gpus())), unique=True, min_size=1, max_size=3).map(tuple)
+GPUS = st.lists(st.sampled_from(list(gpu_table.gpus())), unique=True, min_size=1, max_size=3).map(tuple)
 KERNELS = st.sampled_from(["", "2.6.32", "3.10", "5.14"])
 
 
@@ -195,7 +195,7 @@ def rank(found):
 def test_newer_driver_never_worsens_a_verdict_up_to_the_last_branch_for_the_gpus(stack, gpus, kernel, place, data):
     newer = data.draw(st.integers(place + 1, len(DRIVERS) - 1))
     before, after = (verdict(stack, gpus, DRIVERS[at], kernel=kernel) for at in (place, newer))
-    if facts.last_branch(gpus) and facts.numbers(DRIVERS[newer])[0] > int(facts.last_branch(gpus)):
+    if driver_table.last_branch(gpus) and facts.numbers(DRIVERS[newer])[0] > int(driver_table.last_branch(gpus)):
         assert after.reasons[0].rule == "driver"
     else:
         assert rank(after) <= rank(before)
@@ -226,7 +226,7 @@ def test_driver_is_held_to_the_branches_that_know_the_gpu(pair):
     assert ["last driver branch" in what for what in found] == {"": [], "last": [True], "from": [False]}[why]
 
 
-@given(STACKS, GPUS, st.sampled_from(DRIVERS), KERNELS, st.sampled_from(list(facts.gpus())))
+@given(STACKS, GPUS, st.sampled_from(DRIVERS), KERNELS, st.sampled_from(list(gpu_table.gpus())))
 def test_further_gpu_never_improves_a_verdict_and_rejections_have_one_reason(stack, gpus, driver, kernel, more):
     found = verdict(stack, gpus, driver, kernel=kernel)
     assert rank(verdict(stack, (*gpus, more), driver, kernel=kernel)) >= rank(found)

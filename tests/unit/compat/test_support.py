@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import gpu_table
 from graphcrate.compat.variants import explain, support
 from graphcrate.compat.variants.targets import MachineRequest, Target
 from graphcrate.model.lock_proof import decode_proof
@@ -69,7 +69,7 @@ def test_list_json_and_the_matrix_picture_agree_with_the_gpu_map(typed, context)
     (context.root / "recipes").symlink_to(ROOT / "recipes")
     rows = [one for one in json.loads(typed("list", "--json")[1]) if one["cuda"] != "cpu"]
     for one in rows:
-        for model, capability in facts.gpus().items():
+        for model, capability in gpu_table.gpus().items():
             cell = row_of(one["recipe"], capability).cells[one["cuda"]]
             assert (model in one["gpus"]) == (cell.runs and one["candidate"] in cell.ways)
             if cell.mark == "built":

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from doctor import __main__ as command
 from doctor import cuda
 from doctor import facts as doctors_facts
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import driver_table, facts, gpu_table
 from graphcrate.compat.plan import programs
 from graphcrate.host.context import Context
 from graphcrate.model import errors
@@ -80,13 +80,13 @@ def test_doctor_exit_codes_equal_those_of_graphcrate():
 
 @pytest.mark.parametrize("version", [*doctors_facts.TOOLKIT_DRIVERS, "11.9", "12.7", "14.0", "8.0"])
 def test_doctor_oldest_driver_equals_that_of_graphcrate(version):
-    assert cuda.oldest_driver(version) == facts.oldest_driver(version)
+    assert cuda.oldest_driver(version) == driver_table.oldest_driver(version)
 
 
 @given(st.tuples(st.integers(340, 620), st.integers(0, 120), st.integers(0, 12)))
 def test_doctor_newest_cuda_equals_that_of_graphcrate(parts):
     driver = ".".join(f"{part:02}" for part in parts)
-    assert cuda.newest_cuda(driver) == facts.newest_cuda(driver)
+    assert cuda.newest_cuda(driver) == driver_table.newest_cuda(driver)
 
 
 @given(
@@ -103,7 +103,7 @@ def test_doctor_knows_capabilities_by_gpu_name():
         *("Tesla V100-SXM3-32GB", "NVIDIA TITAN V", "Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA A10", "NVIDIA L40S"),
         *("NVIDIA GeForce RTX 4090", "NVIDIA H100 PCIe", "NVIDIA RTX PRO 6000 Blackwell"),
     ):
-        assert cuda.capability_of(model) == facts.compute_capability(model)
+        assert cuda.capability_of(model) == gpu_table.compute_capability(model)
 
 
 def test_checks_page_shows_the_output_of_doctor_explain(capsys):

@@ -25,7 +25,7 @@ from graphcrate.host.disk.cache import Cache, kept
 from graphcrate.host.process import Completed
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import Base
-from graphcrate.inputs.wheels import bytecode, compile_program, sdist
+from graphcrate.inputs.wheels import bytecode, compile_program, wheel_build
 from graphcrate.model.errors import BuildError, DiskFullError, LayoutError
 from graphcrate.model.lock import Compilation, DebianBase
 from graphcrate.model.plan import (
@@ -345,7 +345,7 @@ def test_file_conflicts_across_new_or_cached_layers_are_build_errors(tmp_path, c
 
 
 def test_sdist_is_built_into_a_layer(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(sdist.sandbox, "run_in", Pip())
+    monkeypatch.setattr(wheel_build.sandbox, "run_in", Pip())
     package = made.sdist("pkg", compiled=False)
     (tmp_path / package.file.name).write_bytes(gzip.compress(tars.tar([tars.file("pkg-1.0/PKG-INFO")])))
     packages, files = wheels(tmp_path, one={"one/x": b"1"})

@@ -17,7 +17,7 @@ from graphcrate.model.report import Artifact, PackageLine
 from graphcrate.model.runtime import RUNNER_FORMS
 from graphcrate.model.trial import Resources
 from graphcrate.oci.layout import read_layout
-from graphcrate.render import jobs
+from graphcrate.render import job_image
 from sifsquash import squashfs
 from tests.made import refused
 from tests.unit import small_layouts, tars
@@ -61,7 +61,7 @@ def test_reference_with_another_digest_than_the_image_is_a_usage_error(ctx, ours
         with pytest.raises(UsageError, match=f"is {digest} now, and {wrong} was asked for"):
             find(f"torch:1@{wrong}", ctx, ours)
         with pytest.raises(UsageError, match=f"is {digest} now"):
-            jobs.find_image(f"torch:1@{wrong}", "singularity", ours)
+            job_image.find_image(f"torch:1@{wrong}", "singularity", ours)
 
 
 def test_job_with_an_image_digest_gets_its_sif_path(ours):
@@ -73,7 +73,7 @@ def test_job_with_an_image_digest_gets_its_sif_path(ours):
     copied = ours / "torch" / "2"  # states no digest
     for folder, known in ((image, read_layout(image / "oci").digest), (image, digest), (copied, digest)):
         (folder / "torch.sif").touch()
-        file = jobs.find_image(f"torch:{folder.name}@{known}", "singularity", ours)
+        file = job_image.find_image(f"torch:{folder.name}@{known}", "singularity", ours)
         assert file == str((folder / "torch.sif").absolute())
 
 

@@ -15,6 +15,7 @@ from graphcrate.compat.facts.emulators import emulator_package
 from graphcrate.compat.facts.torch_compile import note
 from graphcrate.compat.plan.planning import make_plan
 from graphcrate.compat.variants import catalog, explain, ported
+from graphcrate.compat.variants.choice import select_variant
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.compat.variants.targets import MachineRequest, Target
 from graphcrate.engines import run_suites
@@ -217,7 +218,7 @@ NEWEST = [*OF_GRACE][-1]
 
 def chosen(ctx=None, **asked):
     request = build_request(**{"name": "torch", "cuda": "13.0", "platform": "linux/arm64", **asked})
-    return explain.select_variant(request, ctx or SimpleNamespace(root=ROOT, progress=None, environment={}))
+    return select_variant(request, ctx or SimpleNamespace(root=ROOT, progress=None, environment={}))
 
 
 def test_a_variant_for_arm64_has_its_base_and_the_candidates_with_a_known_torch():

@@ -69,8 +69,8 @@ PURE_OF_PACKAGES = {
 }
 #: modules of these packages that are not
 IMPURE = {
-    *("model.codec", "compat.variants.catalog", "compat.variants.explain", "compat.variants.newer", "checks.audit.run"),
-    *("render.files", "render.jobs", "attest.keys"),
+    *("model.codec", "compat.variants.catalog", "compat.variants.choice", "compat.variants.newer", "checks.audit.run"),
+    *("render.files", "render.job_image", "attest.keys"),
 }
 #: runs inside an image, by the image's Python: no part of graphcrate while it works
 GUESTS = {

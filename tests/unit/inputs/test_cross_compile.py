@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from cyclonedx.model.component import ComponentScope
 
-from graphcrate.compat.facts import compilers, facts, toolkits
+from graphcrate.compat.facts import compilers, gpu_table, toolkits
 from graphcrate.compat.plan.planning import make_plan
 from graphcrate.compat.variants import ported
 from graphcrate.compat.variants.explain import judge_target
@@ -83,7 +83,7 @@ def test_cross_compiler_nvcc_and_archiver_are_named_to_the_build():
     ],
 )
 def test_grace_machines_get_code_for_their_gpus_alone_where_the_recipe_has_it(given, kept):
-    assert facts.hosted_gpus(ARM64) == ("GH200", "GB200", "GB300")
+    assert gpu_table.hosted_gpus(ARM64) == ("GH200", "GB200", "GB300")
     assert toolkits.of_machines(given, ARM64) == kept
     assert toolkits.of_machines(given, AMD64) == given
 

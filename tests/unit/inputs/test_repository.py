@@ -12,7 +12,8 @@ from graphcrate.compat.facts.pyg_lib import Part, listing
 from graphcrate.host.process import Completed
 from graphcrate.inputs import repository
 from graphcrate.inputs.repository import Tree
-from graphcrate.inputs.wheels.sdist import check_sdist, read_sdist
+from graphcrate.inputs.wheels.sdist import read_sdist
+from graphcrate.inputs.wheels.sdist_archive import check_sdist
 from graphcrate.model.errors import IntegrityError, NetworkError, UsageError
 from tests.made import refused
 from tests.unit import gitmaker

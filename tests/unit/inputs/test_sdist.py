@@ -15,7 +15,7 @@ from graphcrate.host.disk.os_errors import MachineError
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import beneath
 from graphcrate.host.sandbox.steps import Step
-from graphcrate.inputs.wheels import pip_program, sdist
+from graphcrate.inputs.wheels import pip_program, sdist, sdist_archive, wheel_build
 from graphcrate.model.errors import BuildError, DiskFullError, HostError, IntegrityError
 from tests import made
 from tests.made import refused
@@ -51,7 +51,7 @@ def test_repacked_wheel_has_the_same_bytes_for_any_order_time_and_compression(tm
     for number, options in enumerate(({"files": files}, {"files": dict(sorted(files.items())), "method": 0})):
         path = make_wheel(tmp_path / str(number), executable=("pkg/run",), **options)
         with open_wheel(path) as wheel:
-            sdist.repack(wheel, path.with_name("packed.whl"))
+            wheel_build.repack(wheel, path.with_name("packed.whl"))
         with zipfile.ZipFile(path.with_name("packed.whl")) as archive:
             *names, record = archive.namelist()
             assert archive.getinfo("pkg/run").external_attr >> 16 == 0o100755
@@ -118,12 +118,12 @@ def test_sdist_with_a_malformed_pyproject_is_refused(tmp_path, pyproject):
 def test_sdist_is_built_once_with_its_locked_back_end(tmp_path, cache, source, monkeypatch):
     backend = make_wheel(tmp_path / "back", "setuptools", "80.0")
     pip = Pip()
-    monkeypatch.setattr(sdist.sandbox, "run_in", pip)
+    monkeypatch.setattr(wheel_build.sandbox, "run_in", pip)
     wanted = made.sdist("pkg", build=(locked(backend, "setuptools", "80.0"),))
     environment = {"PATH": "/own", "PIP_INDEX_URL": "https://example.org", "PYTHONPATH": "/somewhere", "TZ": "Asia"}
     environment |= {"REGISTRY_TOKEN": "secret", "SETUPTOOLS_SCM_PRETEND_VERSION": "1.0"}
-    first = sdist.build_wheel(wanted, source, [backend], cache, environment)
-    assert sdist.build_wheel(wanted, source, [backend], cache, environment) == first
+    first = wheel_build.build_wheel(wanted, source, [backend], cache, environment)
+    assert wheel_build.build_wheel(wanted, source, [backend], cache, environment) == first
     assert len(pip.calls) == 1
     seen = pip.calls[0].environment
     assert "--no-index" in pip.calls[0].argv
@@ -133,11 +133,11 @@ def test_sdist_is_built_once_with_its_locked_back_end(tmp_path, cache, source, m
     assert seen["PYTHONNOUSERSITE"] == "1"
     with open_wheel(first) as wheel:
         assert wheel.name == "pkg"
-    before = sdist.origin(wanted)
-    assert before != sdist.origin(made.sdist("pkg"))
-    monkeypatch.setattr(sdist, "guest", lambda: "another program")
-    assert sdist.origin(wanted) != before
-    assert sdist.origin(wanted.build[0]) == wanted.build[0].file.sha256
+    before = wheel_build.origin(wanted)
+    assert before != wheel_build.origin(made.sdist("pkg"))
+    monkeypatch.setattr(wheel_build, "guest", lambda: "another program")
+    assert wheel_build.origin(wanted) != before
+    assert wheel_build.origin(wanted.build[0]) == wanted.build[0].file.sha256
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_sdist_is_built_once_with_its_locked_back_end(tmp_path, cache, source, m
     ],
 )
 def test_sdist_that_gives_no_pure_wheel_is_an_error(cache, source, monkeypatch, pip, kind, words):
-    monkeypatch.setattr(sdist.sandbox, "run_in", pip)
+    monkeypatch.setattr(wheel_build.sandbox, "run_in", pip)
     with pytest.raises(kind, match=words):
-        sdist.build_wheel(made.sdist("pkg"), source, [], cache, {})
+        wheel_build.build_wheel(made.sdist("pkg"), source, [], cache, {})
     assert not list((cache.root / "built").glob("*"))
 
 
@@ -167,21 +167,21 @@ def test_sdist_that_gives_no_pure_wheel_is_an_error(cache, source, monkeypatch, 
     ],
 )
 def test_build_of_a_source_that_came_to_a_limit_ends_by_its_cause(cache, source, monkeypatch, line, kind, cause):
-    monkeypatch.setattr(sdist.sandbox, "run_in", lambda *_: Completed(1, ("Traceback", line)))
+    monkeypatch.setattr(wheel_build.sandbox, "run_in", lambda *_: Completed(1, ("Traceback", line)))
     with refused(kind, "pkg-1.0.tar.gz could not be made a wheel", line, cause):
-        sdist.build_wheel(made.sdist("pkg"), source, [], cache, {})
+        wheel_build.build_wheel(made.sdist("pkg"), source, [], cache, {})
 
 
 def test_own_project_is_not_built_outside_of_a_sandbox_that_another_disk_mends(tmp_path, monkeypatch):
     def noexec(rootfs, command):
         raise MachineError("no program can be run from the cache")
 
-    monkeypatch.setattr(sdist.sandbox, "run_in", noexec)
-    monkeypatch.setattr(sdist.process, "run", lambda *_, **__: pytest.fail("outside of it"))
+    monkeypatch.setattr(wheel_build.sandbox, "run_in", noexec)
+    monkeypatch.setattr(wheel_build.process, "run", lambda *_, **__: pytest.fail("outside of it"))
     (tmp_path / "work/source").mkdir(parents=True)
     arguments = (tmp_path / "work/source", "./mine", [], tmp_path / "work", {})
     with pytest.raises(MachineError, match="no program can be run"):
-        sdist.make_wheel(*arguments, without=lambda _: None)
+        wheel_build.make_wheel(*arguments, without=lambda _: None)
 
 
 @pytest.mark.parametrize("leads", ["to the host", "to its source", "nowhere", "in a circle"])
@@ -196,9 +196,9 @@ def test_link_in_the_place_of_the_built_wheel_is_not_followed(tmp_path, cache, s
         link.symlink_to(targets.get(leads, link.name))
         return Completed(0, ())
 
-    monkeypatch.setattr(sdist.sandbox, "run_in", pip)
+    monkeypatch.setattr(wheel_build.sandbox, "run_in", pip)
     with pytest.raises(BuildError, match="could not be made a wheel"):
-        sdist.build_wheel(made.sdist("pkg"), source, [], cache, {})
+        wheel_build.build_wheel(made.sdist("pkg"), source, [], cache, {})
     assert not list((cache.root / "built").glob("*"))
 
 
@@ -216,16 +216,16 @@ def test_damaged_file_of_a_zip_is_found_though_nothing_is_read_of_it(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("pkg-1.0/PKG-INFO", "Name: pkg\n")
         archive.writestr("pkg-1.0/data.bin", b"whole " * 1000)
-    sdist.check_sdist(path, path.name)
+    sdist_archive.check_sdist(path, path.name)
     path.write_bytes(path.read_bytes().replace(b"whole whole", b"whole wh0le", 1))
     with pytest.raises(IntegrityError, match=r"pkg-1\.0\.zip is not a usable source archive"):
-        sdist.check_sdist(path, path.name)
+        sdist_archive.check_sdist(path, path.name)
 
 
 def test_sdist_build_runs_in_a_sandbox_without_network_or_user_files(cache, source, monkeypatch):
     pip = Pip()
-    monkeypatch.setattr(sdist.sandbox, "run_in", pip)
-    sdist.build_wheel(made.sdist("pkg"), source, [], cache, {"LD_LIBRARY_PATH": "/nowhere"})
+    monkeypatch.setattr(wheel_build.sandbox, "run_in", pip)
+    wheel_build.build_wheel(made.sdist("pkg"), source, [], cache, {"LD_LIBRARY_PATH": "/nowhere"})
     (command,) = pip.calls
     assert (command.step, command.network) == (Step.BUILD, False)
     changed = {bind.source.name for bind in command.binds if not bind.read_only}
@@ -243,17 +243,17 @@ def test_own_project_is_built_without_a_missing_sandbox_with_a_note(tmp_path, mo
         make_wheel(cwd / "wheel")
         return Completed(0, ())
 
-    monkeypatch.setattr(sdist.sandbox, "run_in", none)
-    monkeypatch.setattr(sdist.process, "run", pip)
+    monkeypatch.setattr(wheel_build.sandbox, "run_in", none)
+    monkeypatch.setattr(wheel_build.process, "run", pip)
     said = []
     for number, more in enumerate(({}, {"without": said.append})):
         (tmp_path / str(number) / "source").mkdir(parents=True)
         arguments = (tmp_path / str(number) / "source", "./mine", [], tmp_path / str(number), {})
         if not more:
             with pytest.raises(HostError):
-                sdist.make_wheel(*arguments)
+                wheel_build.make_wheel(*arguments)
         else:
-            assert sdist.make_wheel(*arguments, **more).suffix == ".whl"
+            assert wheel_build.make_wheel(*arguments, **more).suffix == ".whl"
     assert len(said) == 1
     assert "outside of the sandbox: user.max_user_namespaces is 0" in said[0]
 

@@ -15,7 +15,7 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.disk import inflating
 from graphcrate.inputs.bases import deb
-from graphcrate.inputs.wheels import sdist
+from graphcrate.inputs.wheels import sdist, sdist_archive
 from graphcrate.model import limits
 from graphcrate.model.errors import IntegrityError, LayoutError
 from graphcrate.model.limits import Gauge, Limits
@@ -34,7 +34,7 @@ ZEROS = bytes(8 << 20)
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """The same rules with small numbers."""
-    for name, place in (("LAYER", blob), ("WHEEL", wheel_archive), ("PACKAGE", deb), ("SOURCES", sdist)):
+    for name, place in (("LAYER", blob), ("WHEEL", wheel_archive), ("PACKAGE", deb), ("SOURCES", sdist_archive)):
         monkeypatch.setattr(place, name, SMALL._replace(what=getattr(limits, name).what, members=100, names=1000))
 
 
@@ -168,7 +168,7 @@ def test_deb_bomb_is_refused_while_inflated(tmp_path, kind):
 def test_sdist_bomb_is_refused_by_every_reader(tmp_path, pack):
     path = tmp_path / "pkg-1.0.tar.gz"
     path.write_bytes(pack(tars.tar([tars.file("pkg-1.0/PKG-INFO"), tars.file("pkg-1.0/zeros.c", ZEROS)])))
-    for way in (sdist.check_sdist, sdist.read_sdist, lambda path, _: sdist.compiled_sources(path)):
+    for way in (sdist_archive.check_sdist, sdist.read_sdist, lambda path, _: sdist.compiled_sources(path)):
         with pytest.raises(IntegrityError, match=r"pkg-1\.0\.tar\.gz.*8 MiB"):
             way(path, path.name)
 

@@ -22,7 +22,7 @@ from graphcrate.model.lock import encode
 from graphcrate.model.report import BuildParameters
 from graphcrate.model.words import visible
 from graphcrate.oci.reference import parse
-from graphcrate.render import jobs
+from graphcrate.render import job_image, jobs
 from graphcrate.render.jobs import Job, Mount
 from tests import ROOT
 from tests.unit import small_layouts, tars
@@ -219,7 +219,7 @@ def test_reframe_test_is_python_with_the_suites_of_the_stack(typed):
     ],
 )
 def test_name_of_a_module_has_the_release(ref, runtime, name):
-    assert jobs.default_name(ref, runtime) == name
+    assert job_image.default_name(ref, runtime) == name
 
 
 def test_job_resources_follow_the_partition_of_the_target(typed, context):
@@ -291,10 +291,10 @@ def test_find_image_gives_the_file_of_the_runtime_or_is_refused(ref, runtime, ex
         (tmp_path / "pyg" / tag).mkdir(parents=True)
     (tmp_path / "pyg" / "1" / "pyg.sif").touch()
     if (ref, runtime, expected) in REACHED:
-        assert jobs.find_image(ref, runtime, tmp_path) == expected.format(output=tmp_path)
+        assert job_image.find_image(ref, runtime, tmp_path) == expected.format(output=tmp_path)
     else:
         with pytest.raises(UsageError, match=expected):
-            jobs.find_image(ref, runtime, tmp_path)
+            job_image.find_image(ref, runtime, tmp_path)
 
 
 def test_job_paths_with_spaces_are_refused_by_pyxis_mounts_only(typed):
@@ -316,9 +316,13 @@ def test_read_mount_takes_source_and_target():
 
 
 def test_image_and_job_names_follow_the_reference():
-    assert jobs.image_name("registry.example.com:5000/team/pyg:1@sha256:00") == "pyg"
-    assert jobs.image_name("/lustre/pyg.sif") == "pyg"
-    assert [jobs.job_name(ref) for ref in ("./my pyg.sqsh", "/lustre/pyg.sif", "./ .sif")] == ["my-pyg", "pyg", "job"]
+    assert job_image.image_name("registry.example.com:5000/team/pyg:1@sha256:00") == "pyg"
+    assert job_image.image_name("/lustre/pyg.sif") == "pyg"
+    assert [job_image.job_name(ref) for ref in ("./my pyg.sqsh", "/lustre/pyg.sif", "./ .sif")] == [
+        "my-pyg",
+        "pyg",
+        "job",
+    ]
     for name, runtime in {"apptainer": "singularity", "enroot": "pyxis", "podman": "docker"}.items():
         assert jobs.read_runtime(name) == runtime
 
@@ -342,10 +346,10 @@ STACKS = [recipes.load(path) for path in sorted((ROOT / "recipes").glob("*.toml"
 )
 def test_default_command_is_that_of_the_stack_or_refused(ref, program, tmp_path):
     if program:
-        assert jobs.default_command(ref, tmp_path, STACKS) == f"python /opt/graphcrate/examples/{program}"
+        assert job_image.default_command(ref, tmp_path, STACKS) == f"python /opt/graphcrate/examples/{program}"
     else:
         with pytest.raises(UsageError, match="what shall run in"):
-            jobs.default_command(ref, tmp_path, STACKS)
+            job_image.default_command(ref, tmp_path, STACKS)
 
 
 @pytest.mark.parametrize("ref", ["torchrec-lab:1", "{output}/torchrec-lab/1/torchrec-lab.sif"])
@@ -355,7 +359,7 @@ def test_default_command_of_an_own_image_is_that_of_its_stack(ref, tmp_path):
     asked = BuildParameters(recipe="pyg", variant="11.8")
     report = small_layouts.report(layout, name="torchrec-lab", asked=asked)
     (folder / "report.json").write_bytes(encode(report))
-    assert jobs.default_command(ref.format(output=tmp_path), tmp_path, STACKS).endswith("/dna.py")
+    assert job_image.default_command(ref.format(output=tmp_path), tmp_path, STACKS).endswith("/dna.py")
 
 
 def test_stack_programs_are_files_in_examples():

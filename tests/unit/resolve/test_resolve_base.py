@@ -8,7 +8,7 @@ import pytest
 from graphcrate.assembly import planned, with_engine
 from graphcrate.assembly.job import BuildJob
 from graphcrate.compat.plan import planning
-from graphcrate.compat.variants.explain import VariantChoice
+from graphcrate.compat.variants.choice import VariantChoice
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.host import settings
 from graphcrate.inputs.bases import BaseDriftError

@@ -6,6 +6,7 @@ import msgspec
 
 from buildsite.states import for_user
 from graphcrate.compat.variants import catalog, explain
+from graphcrate.compat.variants.choice import select_variant
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.host import settings
 from graphcrate.host.context import Context
@@ -40,11 +41,11 @@ def judge(question: Question, ctx: Context) -> SiteVerdict:
     explanation = None
     try:
         recipe = catalog.find_recipe(ctx, question.stack)
-        target = explain.find_target(ctx, question.machine)
+        target = catalog.find_target(ctx, question.machine)
         explanation = explain.explain(recipe, target, question.machine, question.cuda or None, today=settings.today())
         typed = question.request(",".join(target.gpus or ()).lower())
         judged = msgspec.structs.replace(typed, machine=question.machine, additions=Additions())
-        choice = explain.select_variant(judged, ctx)
+        choice = select_variant(judged, ctx)
     except GraphcrateError as refusal:
         return SiteVerdict(explanation, None, for_user(refusal), question.cuda)
     return SiteVerdict(explanation, typed, None, choice.variant.cuda)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import gpu_table
 from graphcrate.host import settings
 from graphcrate.host.disk import atomic
 from graphcrate.model.errors import IntegrityError, UsageError
@@ -61,12 +61,12 @@ def compared(models: Sequence[tuple[str, str]]) -> tuple[dict[str, str], list[st
     wrong = []
     for model, capability in models:
         try:
-            known = facts.compute_capability(model)
+            known = gpu_table.compute_capability(model)
         except UsageError:
             name = "_".join(re.findall(r"[A-Z0-9]+", _IDLE.sub(" ", model).upper()))
             if (
                 missing.setdefault(name, capability) != capability
-                or facts.all_gpus().get(name, capability) != capability
+                or gpu_table.all_gpus().get(name, capability) != capability
             ):
                 wrong.append(f"{model}: {capability} there, and its name {name} is another's here")
             continue

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from graphcrate.artifacts.reports import read_report
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import driver_table, gpu_table
 from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.proofs import Word, standings
 from graphcrate.compat.variants import catalog
@@ -97,14 +97,14 @@ class VariantItem:
     @property
     def driver(self) -> str:
         """The oldest NVIDIA driver; empty where it needs none."""
-        return "" if self.variant.cuda == "cpu" else facts.oldest_driver(self.variant.cuda)
+        return "" if self.variant.cuda == "cpu" else driver_table.oldest_driver(self.variant.cuda)
 
     @property
     def drivers(self) -> str:
         """The NVIDIA drivers from the oldest on, to the last branches for its GPUs."""
         models = self.gpus if self.driver else {}
-        runs = dict.fromkeys(facts.compute_capability(model) for model, cell in models.items() if cell.runs)
-        return facts.drivers_of_each(self.driver, runs) if self.driver else ""
+        runs = dict.fromkeys(gpu_table.compute_capability(model) for model, cell in models.items() if cell.runs)
+        return driver_table.drivers_of_each(self.driver, runs) if self.driver else ""
 
     @property
     def words(self) -> str:
@@ -235,4 +235,4 @@ def _of_proof(proof: LockProof, word: Word, is_plain: bool) -> Measured:
 
 def _without_code(gpus: Mapping[str, str]) -> list[str]:
     """GPU models of lists that an image cannot run on, by its audit."""
-    return [model for model, capability in facts.gpus().items() if gpus.get(capability) == "fails"]
+    return [model for model, capability in gpu_table.gpus().items() if gpus.get(capability) == "fails"]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 from packaging.version import Version
 
-from graphcrate.compat.facts import facts, glt, packages
+from graphcrate.compat.facts import driver_table, glt, packages
 from graphcrate.compat.facts.facts import TorchBuild
 from graphcrate.compat.variants import catalog, recipes
 from graphcrate.compat.variants.ported import on_platform
@@ -202,7 +202,7 @@ def _newest_torch(answers: Answers) -> list[ListedRelease]:
 
 def _without_driver(answers: Answers, news: News) -> Iterator[str]:
     """The CUDA of the newest torch where drivers.toml has no row for it."""
-    drivers = facts.toolkit_drivers()
+    drivers = driver_table.toolkit_drivers()
     for release in _newest_torch(answers):
         cuda = news.cuda_of(release)
         if cuda not in ("", "cpu", *drivers):
@@ -214,7 +214,7 @@ def _without_driver(answers: Answers, news: News) -> Iterator[str]:
 
 def _awaited(answers: Answers, news: News) -> Iterator[str]:
     """A CUDA of NVIDIA's own wheels that drivers.toml has no row for, and no torch is for."""
-    drivers, torches = facts.toolkit_drivers(), map(news.cuda_of, _newest_torch(answers))
+    drivers, torches = driver_table.toolkit_drivers(), map(news.cuda_of, _newest_torch(answers))
     newest = [release.number for release in answers.projects["nvidia-cuda-runtime"]][-1:]
     known = {*drivers, *torches}
     for cuda in (f"{number.major}.{number.minor}" for number in newest):

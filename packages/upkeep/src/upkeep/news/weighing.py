@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat.facts import facts, glt, packages, pairs, suites, toolkits
+from graphcrate.compat.facts import driver_table, facts, glt, gpu_table, packages, pairs, suites, toolkits
 from graphcrate.compat.facts.facts import TorchBuild, numbers
 from graphcrate.compat.variants.ported import on_platform
 from graphcrate.compat.variants.rules import models_named
@@ -289,7 +289,7 @@ def _obstacles(line: _Line, cuda: str, release: ListedRelease, news: News, befor
             yield from _against_port(line, cuda, release, news, platform)
     if cuda == "cpu":
         return
-    if not facts.oldest_driver(cuda):
+    if not driver_table.oldest_driver(cuda):
         yield f"which driver CUDA {cuda} needs is not known: compat/data/drivers.toml has no row for it"
     build = news.build(release.version, cuda)
     if build is None:
@@ -326,7 +326,7 @@ def _against_port(line: _Line, cuda: str, release: ListedRelease, news: News, pl
     lock = line.ported[platform.name]
     torch = lock.package("torch")
     before = news.build(torch.version, lock.torch_cuda, platform) if torch else None
-    lost = [model for model in _without(before, build) if facts.host_platform(model) == platform] if before else []
+    lost = [model for model in _without(before, build) if gpu_table.host_platform(model) == platform] if before else []
     if before and lost:
         reasons.append(
             f"its wheel for {platform.title} has no code for {models_named(lost)}, which that of "
@@ -378,7 +378,9 @@ def _runs(build: TorchBuild, capability: str) -> bool:
 def _without(first: TorchBuild, other: TorchBuild) -> tuple[str, ...]:
     """GPU models of lists that the first runs on and the other does not."""
     return tuple(
-        model for model, capability in facts.gpus().items() if _runs(first, capability) and not _runs(other, capability)
+        model
+        for model, capability in gpu_table.gpus().items()
+        if _runs(first, capability) and not _runs(other, capability)
     )
 
 
@@ -436,8 +438,8 @@ def _change(
         platforms=tuple(name for name, reasons in not_ported.items() if not reasons),
         gained=_without(after, before) if both and after and before else (),
         lost=_without(before, after) if both and after and before else (),
-        driver=facts.oldest_driver(cuda),
-        driver_before=facts.oldest_driver(variant.cuda),
+        driver=driver_table.oldest_driver(cuda),
+        driver_before=driver_table.oldest_driver(variant.cuda),
         without=tuple(absent),
         why=(
             *_why(line, cuda, torch, news, unknown),
@@ -466,10 +468,10 @@ def _why(line: _Line, cuda: str, torch: ListedRelease | None, news: News, unknow
                 f"and {torch.version} the last for {cuda}"
             )
     elif torch is not None:
-        own = facts.own_driver(cuda)
+        own = driver_table.own_driver(cuda)
         yield f"torch {torch.version} is for CUDA {cuda}, which the recipe has no variant for"
-        if own and own != facts.own_driver(line.variant.cuda):
-            other = f"CUDA {line.variant.cuda}: {facts.own_driver(line.variant.cuda) or 'not known'}"
+        if own and own != driver_table.own_driver(line.variant.cuda):
+            other = f"CUDA {line.variant.cuda}: {driver_table.own_driver(line.variant.cuda) or 'not known'}"
             yield f"PTX that CUDA {cuda} makes is compiled by drivers from {own} on ({other})"
     if torch is not None and line.variant.extensions and packages.has_wheels(torch.version, cuda) is None:
         series = ".".join(torch.version.split(".")[:2])
