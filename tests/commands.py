@@ -44,9 +44,7 @@ ELSEWHERE = {
     "aliyun": "a person's account with Alibaba Cloud",
     "cuobjdump": "NVIDIA's, beside which ours is measured",
     **dict.fromkeys(("uv", "uvx", "pip"), "another tool, which changes the person's own set-up"),
-    **dict.fromkeys(
-        ("git", "tar", "dpkg-deb", "sha256sum", "unshare", "gzip", "ulimit"), "another program of the machine's"
-    ),
+    **dict.fromkeys(("git", "tar", "dpkg-deb", "sha256sum", "unshare", "ulimit"), "another program of the machine's"),
     "torchrun": "a program of images: what it starts is looked at",
 }
 #: the shell's own, and what only goes with a command
