@@ -62,6 +62,8 @@ def refuse_others(expected: Sequence[Expected], lock: Lock, again: Callable[[Seq
 
 def _of_system(expected: Expected, lock: Lock) -> str:
     have, named = {"python": (lock.python, "Python"), "cuda": (lock.cuda, "CUDA")}.get(expected.name, ("", ""))
+    if have and expected.build == "cpu":
+        return "" if have == "cpu" else f"{expected.where}: it is written for the CPU, and this image has CUDA {have}"
     if have == "cpu":
         return f"{expected.where}: it is written for CUDA {_plainly(expected)}, and this image is for the CPU"
     if not have or _fits(expected, have):

@@ -350,6 +350,11 @@ def read_package(text: str, folder: Path, where: str, within: Within | None = No
         raise not_a_name(f"{where}: {redacted(url[0])[:200]} is not taken")
     if address.startswith(_GIT):
         return _git_package(address, where, within)
+    if match := re.match(rf"([A-Za-z0-9._-]+)\s*\[([^\]]*)\]\s*@\s*({re.escape(_GIT)})", text):
+        raise UsageError(
+            f"{where}: the extras of {match[1]}, {printable(match[2])}, are not read of a repository",
+            next_step=f"{match[1]} @ {text[match.start(3) :]} without them, and what they need beside it",
+        )
     if is_path:
         return _local(text, folder, where, within)
     try:

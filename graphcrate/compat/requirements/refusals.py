@@ -34,6 +34,8 @@ def _next_step(error: ProjectFileError) -> str:
         return f"give the project itself, which is built then: {folder}"
     if error.kind == "subdirectory":
         return f"clone it, and give that folder: {folder}"
+    if error.kind == "format" and file.startswith("Pipfile"):
+        return f"{error.next_step}    (and give that file)"
     if error.kind == "format":
         return f"for a project give its folder: {folder}    (or pip freeze > requirements.txt)"
     if error.kind == "machines":

@@ -16,12 +16,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
+from graphcrate.compat.facts.addresses import STACK_HOSTS, labelled_cuda
 from graphcrate.compat.facts.packages import is_for_no_image
 from graphcrate.compat.requirements.refusals import refusing
 from graphcrate.compat.requirements.translated import is_stacks, is_torchs
 from graphcrate.model.command import AGAIN, setting
 from graphcrate.model.errors import UsageError
-from graphcrate.model.recipe import CHANNELS, Additions, Expected, FurtherChannel
+from graphcrate.model.recipe import Additions, Expected, FurtherChannel
 from graphcrate.model.words import listed, printable
 from patienthttp.errors import host_of, redacted
 from projectfiles import files, requirements_txt
@@ -49,8 +50,9 @@ _OF_CONDA = re.compile(
 _OF_DEBIAN = "pkg-resources==0.0.0"
 #: the local part of a version that names with what it is built: cu118, pt20cu118, cpu
 _BUILD = re.compile(r"(?:pt\d+)?(?:cu\d+|cpu|rocm[\d.]+|xpu)")
+#: as PyG's own guide had it until 2021, where a package index was not asked
+_LATEST = re.compile(r"([A-Za-z0-9._-]+)==latest(?:\+(\w+))?")
 _IN_ITS_PLACE = "put its lines into this file instead"
-_OURS = {host_of(row.root) for row in CHANNELS.values() if not row.extensions}
 
 
 class Within(NamedTuple):
@@ -102,7 +104,7 @@ def read(path: Path, package: Package, within: Within | None = None) -> Addition
         packages=tuple(reader.packages),
         constraints=tuple(reader.constraints),
         channels=tuple(dict.fromkeys(reader.named_channels())),
-        expected=tuple(reader.expected),
+        expected=tuple(reader.all_expected()),
         hashes={name: tuple(hashes) for name, hashes in reader.hashes.items()},
         notes=tuple(reader.notes),
     )
@@ -110,6 +112,9 @@ def read(path: Path, package: Package, within: Within | None = None) -> Addition
 
 def without_build(text: str, where: str) -> tuple[str, tuple[Expected, ...]]:
     """A requirement without the local part that names a CUDA (`torch==2.0.1+cu118`), and that part to be compared."""
+    if (match := _LATEST.fullmatch(text)) and is_stacks(match[1]):
+        name = str(canonicalize_name(match[1]))
+        return match[1], (Expected(name=name, where=where, build=match[2]),) if match[2] else ()
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
@@ -134,11 +139,17 @@ class _Reader:
         self.constraints = list[str]()
         self.channels = list[FurtherChannel]()
         self.expected = list[Expected]()
+        self.of_pages = list[Expected]()  #: the CUDA of PyTorch's and PyG's pages, where no version names it
         self.hashes = dict[str, list[str]]()
         self.notes = list[str]()
         self._done = set[tuple[Path, bool]]()
         self._others = list[str]()  #: packages of the file that is read, whose markers no image fulfils
         self._of_conda = list[str]()  #: those that are written as folders of a machine of conda's
+
+    def all_expected(self) -> list[Expected]:
+        """All that is compared: the CUDA of pages where no version and no package of conda's names one."""
+        is_said = any(entry.build or entry.name == "cuda" for entry in self.expected)
+        return self.expected + ([] if is_said else self.of_pages[:1])
 
     def named_channels(self) -> Iterator[FurtherChannel]:
         """The places, each with the packages that these files name."""
@@ -190,6 +201,8 @@ class _Reader:
         if self._within:
             with contextlib.suppress(OSError, ValueError, RuntimeError):  # which `read_text` words
                 self._within.check(path, f"{begin}{path} is not")
+                if path.is_fifo():  # whose end may never come
+                    raise UsageError(f"{begin}{path} is a pipe, and no file", next_step=_IN_ITS_PLACE)
         try:
             return read_text(path)
         except UsageError as error:
@@ -231,6 +244,7 @@ class _Reader:
                 self._add(value, path, where, constrains)
             elif option in (*INDEXES, *LINKS):
                 self.channels.append(_channel(option, value, path, where, self._within))
+                self.of_pages += _cuda_of_page(self.channels[-1])
             elif option in _IDLE_WITH_VALUE:
                 instead = _INSTEAD.get(option, "it is about pip on one machine")
                 self.notes.append(f"{where}: {option} is passed over: {instead}")
@@ -298,6 +312,15 @@ def _binding(package: str, where: str) -> Iterator[Expected]:
             yield Expected(name=name, where=where, specifier=str(requirement.specifier), binding=True)
 
 
+def _cuda_of_page(channel: FurtherChannel) -> Iterator[Expected]:
+    """Yield the CUDA that a page of PyTorch's or PyG's is for, with its line."""
+    cuda = labelled_cuda(channel.location) if host_of(channel.location) in STACK_HOSTS else ""
+    if cuda == "cpu":
+        yield Expected(name="cuda", where=channel.where, build=cuda)
+    elif cuda:
+        yield Expected(name="cuda", where=channel.where, specifier=f"=={cuda}.*")
+
+
 def _torchs_pin(text: str, where: str) -> Expected | None:
     """A pin of one of torch's own libraries, as `pip freeze` writes it: the stack's is taken, and compared with it."""
     try:
@@ -322,7 +345,7 @@ def _by_address(text: str, where: str, within: Within | None) -> str:
         name, version, _, _ = parse_wheel_filename(urllib.parse.unquote(parts.path.rpartition("/")[2]))
     except (InvalidWheelFilename, InvalidVersion):
         return text
-    if host_of(match[1]) in _OURS:
+    if host_of(match[1]) in STACK_HOSTS:
         _, marked, marker = text.partition(";")
         return f"{name}=={version}" + (f" ; {marker.strip()}" if marked else "")
     if within and within.names_alone:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat.facts.addresses import channel_address, channel_page, cuda_label
+from graphcrate.compat.facts.addresses import INDEX_COPIES, channel_address, channel_page, cuda_label
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import UsageError
@@ -98,18 +98,16 @@ class WheelMirror(msgspec.Struct, frozen=True, kw_only=True):
 MIRRORS = {
     "sjtu": WheelMirror(
         pytorch="https://mirror.sjtu.edu.cn/pytorch-wheels/{tag}",
-        pypi="https://mirror.sjtu.edu.cn/pypi/web/simple",
+        pypi=INDEX_COPIES["sjtu"],
         crates="https://mirror.sjtu.edu.cn/crates.io/crates/{crate}/{crate}-{version}.crate",
     ),
     "aliyun": WheelMirror(
         pytorch="https://mirrors.aliyun.com/pytorch-wheels/{tag}/",
         pytorch_kind=SourceKind.LINKS,
-        pypi="https://mirrors.aliyun.com/pypi/simple",
+        pypi=INDEX_COPIES["aliyun"],
     ),
-    "nju": WheelMirror(
-        pytorch="https://mirror.nju.edu.cn/pytorch/whl/{tag}", pypi="https://mirror.nju.edu.cn/pypi/web/simple"
-    ),
-    "tuna": WheelMirror(pypi="https://pypi.tuna.tsinghua.edu.cn/simple"),
+    "nju": WheelMirror(pytorch="https://mirror.nju.edu.cn/pytorch/whl/{tag}", pypi=INDEX_COPIES["nju"]),
+    "tuna": WheelMirror(pypi=INDEX_COPIES["tuna"]),
 }
 PYTORCH_MIRRORS = tuple(name for name, mirror in MIRRORS.items() if mirror.pytorch)
 

@@ -6,23 +6,16 @@ What graphcrate asks itself, PyTorch's and PyG's pages and the public index with
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from graphcrate.compat.facts.addresses import STACK_HOSTS, copied_index
 from graphcrate.model.command import setting
 from graphcrate.model.lock import LockedPackage
-from graphcrate.model.recipe import CHANNELS, FurtherChannel
+from graphcrate.model.recipe import FurtherChannel
 from graphcrate.model.words import printable
-from graphcrate.resolve.sources.channels import MIRRORS, Source, SourceKind
+from graphcrate.resolve.sources.channels import Source, SourceKind
 from patienthttp.errors import host_of
 
 _LONGEST = 200  #: characters of a file's name in a lock
 _KINDS = {"index": SourceKind.INDEX, "links": SourceKind.LINKS, "folder": SourceKind.FOLDER}
-PYTORCH_FILES = "download-r2.pytorch.org"  #: host of the files that PyTorch's pages list
-#: pages of the same owners by older names
-_OF_STACKS = {
-    *(host_of(row.root) for row in CHANNELS.values() if not row.extensions),
-    "pytorch-geometric.com",
-    PYTORCH_FILES,
-}
-_MIRRORS = {host_of(mirror.pypi): name for name, mirror in MIRRORS.items() if mirror.pypi}
 
 
 def asked(channels: Iterable[FurtherChannel], indexes: Sequence[str]) -> tuple[Source, ...]:
@@ -86,10 +79,10 @@ def _passed_over(channel: FurtherChannel, indexes: Sequence[str]) -> str:
     host = host_of(channel.location)
     if channel.kind == "folder":
         return ""
-    if host in _OF_STACKS:
+    if host in STACK_HOSTS:
         return "the stack has what it is for"
     if channel.location.rstrip("/") in [index.rstrip("/") for index in indexes]:
         return "packages come from your own index, which has the same" if channel.kind == "index" else ""
-    if channel.kind == "index" and host in _MIRRORS:
-        return f"a copy of the public index; {setting(mirror=_MIRRORS[host])} takes it"
+    if channel.kind == "index" and (name := copied_index(channel.location)):
+        return f"a copy of the public index; {setting(mirror=name)} takes it"
     return ""

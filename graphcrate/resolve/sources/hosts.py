@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.compat.facts import suites
-from graphcrate.compat.facts.addresses import channel_address
+from graphcrate.compat.facts.addresses import PYTORCH_FILES, channel_address
 from graphcrate.host.net import HttpError
 from graphcrate.inputs.bases import mirrors
 from graphcrate.model.command import command, setting
@@ -22,7 +22,6 @@ from graphcrate.resolve.sources import channels
 from graphcrate.resolve.sources.channels import MIRRORS, Source, SourceKind, asks_public_mirrors
 from graphcrate.resolve.sources.crates import CRATES_IO, RSPROXY
 from graphcrate.resolve.sources.failures import source_name
-from graphcrate.resolve.sources.further import PYTORCH_FILES
 from graphcrate.resolve.sources.offers import Sources
 from graphcrate.resolve.sources.pyg_lib import GITHUB
 

@@ -204,3 +204,15 @@ def test_dgl_for_cuda_is_not_taken_as_the_one_for_the_cpu():
     assert any(
         "dgl-cuda11.8 is not taken: the index has DGL for the CPU alone (WITH=dgl)" in note for note in found.notes
     )
+
+
+def test_alias_of_a_list_does_not_multiply_it(read):
+    """1 MB of YAML could name 2.4 billion packages so."""
+    bomb = "dependencies:\n- pip: &a\n" + "".join(f"  - p{number}\n" for number in range(5_000)) + "- pip: *a\n" * 100
+    with pytest.raises(UsageError, match="more than 20000 packages"):
+        read(bomb)
+
+
+def test_tools_of_cuda_are_of_condas_own_system(read):
+    notes = read("dependencies:\n- cuda-gdb=12.1\n- nsight-compute=2023.1\n- einops\n").notes
+    assert any("cuda-gdb and nsight-compute are packages of conda's own system" in note for note in notes)

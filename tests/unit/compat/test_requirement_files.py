@@ -1,6 +1,7 @@
 """Files that say what a project needs, as people have them: pip's, with all that is written into them."""
 
 import codecs
+import os
 import shlex
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from graphcrate.compat.requirements import own
 from graphcrate.compat.requirements.expected import compared, refuse_others
+from graphcrate.compat.requirements.requirement_files import Within
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.model.errors import ResolutionError, UsageError
@@ -69,12 +71,48 @@ def test_stack_pages_and_local_builds_in_a_requirements_file_are_recognised(read
         (Expected(name="python", where="r:1", specifier="==3.9.*"), "for Python 3.9, and this image has 3.11"),
         (Expected(name="cuda", where="r:1", specifier="==11.3.*"), "for CUDA 11.3, and this image has 11.7"),
         (Expected(name="absent", where="r:1", specifier="==1"), ""),
+        (Expected(name="cuda", where="r:1", build="cpu"), "for the CPU, and this image has CUDA 11.7"),
     ],
 )
 def test_pins_of_stack_packages_are_compared_with_the_lock(expected, said):
     lines = compared([expected], plain_lock())
     assert len(lines) == bool(said)
     assert said in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"-f {PAGES}\ntorch-scatter\n", [("cuda", "==11.8.*", "")]),
+        (f"--extra-index-url {INDEX}\ntorch==2.0.1\n", [("cuda", "==11.8.*", "")]),
+        ("--index-url https://download.pytorch.org/whl/cpu\ntorch\n", [("cuda", "", "cpu")]),
+        ("-f https://pytorch-geometric.com/whl/torch-1.7.0+cu92.html\neinops\n", [("cuda", "==9.2.*", "")]),
+        (f"-f {PAGES}\ntorch==2.0.1+cu117\n", [("torch", "==2.0.1", "cu117")]),
+        ("--index-url https://a.example/cu118\neinops\n", []),
+        ("torch-scatter==latest+cu111\n", [("torch-scatter", "", "cu111")]),
+    ],
+)
+def test_cuda_of_pytorchs_and_pygs_pages_is_compared_where_no_version_names_one(read, text, found):
+    said = [(one.name, one.specifier, one.build) for one in read(text).expected if not one.binding]
+    assert said == found
+
+
+def test_wheel_of_pygs_page_by_its_older_name_is_the_stacks(read):
+    wheel = "torch-1.9.0%2Bcu111/torch_scatter-2.0.8-cp39-cp39-linux_x86_64.whl"
+    assert read(f"https://pytorch-geometric.com/whl/{wheel}\n").packages == ("torch-scatter==2.0.8",)
+
+
+def test_extras_of_a_git_repository_are_refused_by_name(read):
+    with pytest.raises(UsageError, match=r"the extras of tools, logger, are not read of a repository") as error:
+        read("tools[logger] @ git+https://a.example/tools@v1\n")
+    assert error.value.next_step.startswith("tools @ git+https://a.example/tools@v1 without them")
+
+
+def test_pipe_in_place_of_a_list_is_refused_in_a_recipes_folder(tmp_path):
+    os.mkfifo(tmp_path / "more.txt")
+    (tmp_path / "requirements.txt").write_text("-r more.txt\n")
+    with pytest.raises(UsageError, match="is a pipe, and no file"):
+        own.read_requirements(tmp_path / "requirements.txt", Within(tmp_path.resolve()))
 
 
 def test_pins_that_differ_from_the_stack_are_refused_with_lines_and_command(read, tmp_path):

@@ -11,6 +11,7 @@ from projectfiles.words import printable
 #: of `conda list --export`, whose lines are name=version=build
 _LIST = re.compile(r"^# (\$ conda create --name|platform: )|^[A-Za-z0-9_.-]+=[^=\s]+=[^=\s]+$", re.MULTILINE)
 _EXPLICIT = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
+_MOST = 20_000  #: packages: an alias of YAML may stand for a list, and 1 MB has many
 #: of an environment; `name` and `prefix` say where conda would put it
 _KNOWN = ("name", "prefix", "channels", "dependencies", "variables")
 
@@ -47,6 +48,13 @@ def environment(text: str, name: str) -> Needs:
     specs, pip = list[Line](), list[Line]()
     for node in top["dependencies"].value:
         where = _where(name, node)
+        if len(specs) + len(pip) > _MOST:
+            raise ProjectFileError(
+                f"{where}: more than {_MOST} packages",
+                kind="form",
+                where=where,
+                next_step="conda env export --from-history > environment.yml    (of the environment that works)",
+            )
         if isinstance(node, yaml.ScalarNode):
             specs.append(Line(where, node.value, "conda"))
         elif (part := _mapping(node, name)).keys() == {"pip"} and isinstance(part["pip"], yaml.SequenceNode):

@@ -106,14 +106,16 @@ def needs(
         if name == "pdm.lock":
             return projects.pdm_lock(text, str(path), project)
         return projects.poetry_lock(text, str(path), project, extras)
-    if name.endswith((".toml", ".lock", ".py", ".cfg", ".ipynb", ".json")) or name == "Pipfile":
+    if name.endswith((".toml", ".lock", ".py", ".cfg", ".ipynb", ".json")) or name.startswith("Pipfile"):
         raise ProjectFileError(
             f"{path} is not a file of requirements",
             kind="format",
             where=str(path),
             cause="These are read: requirements.txt, environment.yml, pyproject.toml, pixi.toml, "
             "uv.lock, pylock.toml, poetry.lock, pdm.lock.",
-            next_step="pip freeze > requirements.txt",
+            next_step="pipenv requirements > requirements.txt"
+            if name.startswith("Pipfile")
+            else "pip freeze > requirements.txt",
         )
     if conda.is_list(text):
         return conda.listed_packages(text, str(path))
