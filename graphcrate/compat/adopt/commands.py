@@ -4,46 +4,65 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from dockerread.installers import plain_words
+from dockerread import shell
+from dockerread.installers import plain_words, variables_before
 from dockerread.shell import Simple
 from graphcrate.compat.adopt import installs
-from graphcrate.compat.adopt.draft import Draft, Fate, Item, Place, row_of_command, row_of_variable
+from graphcrate.compat.adopt.draft import BASE_VARIABLES, Draft, Fate, Item, Place, row_of_command, row_of_variable
 from graphcrate.compat.adopt.installs import Outcome
-from graphcrate.compat.facts import reserved
+from graphcrate.compat.facts import build_environment, reserved
 from graphcrate.compat.requirements import own_files
+from graphcrate.model.words import listed
 
 _Reader = Callable[[Draft, Place, Sequence[str], int], Outcome]
 _SHELL_FILES = (".bashrc", ".profile", ".bash_profile", ".zshrc", ".bash_aliases", ".condarc", ".inputrc", ".vimrc")
+#: folders of PATH and LD_LIBRARY_PATH in whose place are the image's own
+_OF_IMAGE = re.compile(
+    r"\$\{?\w+\}?|.*(conda|mamba|cuda|cudnn|venv|nvidia|nccl|torch|\.local/bin|/env/bin).*|/(usr(/local)?/)?s?bin"
+    r"|/(usr/(local/)?)?lib(32|64)?(/x86_64-linux-gnu)?"
+)
+#: where Apptainer has variables that %post sets for later
+_ENVIRONMENTS = ("/.singularity.d/env/91-environment.sh", "/.singularity.d/env/90-environment.sh")
+#: files of the system that an image has as they should be, and of apt
+_SYSTEM_FILES = ("/etc/locale", "/etc/default/locale", "/etc/timezone", "/etc/apt/apt.conf.d/")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OCTAL = re.compile(r"0?1?[0-7]{3}")
 
 
 def take(draft: Draft, place: Place, parsed: Sequence[Simple]) -> None:
     """Add the commands of a RUN, of a section or of a script to the draft, each with its row."""
+    fetched: Outcome | None = None
     for number, command in enumerate(parsed):
         follows = parsed[number + 1] if number + 1 < len(parsed) else None
-        installer = _installer(parsed[number - 1], command) if number else None
-        outcome = installer or _outcome(draft, place, command, follows)
+        fetched = _fetched(command, fetched)
+        outcome = fetched or _outcome(draft, place, command, follows)
         draft.add(command.line, command.end, command.text, *outcome)
 
 
-def _installer(fetching: Simple, shell: Simple) -> Outcome | None:
-    """Return the outcome of a shell that runs a fetched installer, which an image does without."""
-    words = plain_words(fetching.words)
+def _fetched(command: Simple, before: Outcome | None) -> Outcome | None:
+    """Return the outcome of a fetch that an image does without, and of the programs that get it by a pipe."""
+    if command.before == "|":
+        return before
+    words = plain_words(command.words)
     row = row_of_command(words)
-    is_shell = plain_words(shell.words)[:1] in (("sh",), ("bash",), ("python",))
-    if shell.before == "|" and is_shell and words[:1] in (("curl",), ("wget",)) and row and row.fate == "nothing":
-        return Outcome("nothing", row.why)
-    return None
+    is_fetch = words[:1] in (("curl",), ("wget",)) and row is not None and row.fate in ("nothing", "stack")
+    return Outcome(row.fate, row.why) if row and is_fetch else None
 
 
 def variable(draft: Draft, name: str, value: str, line: int) -> Outcome:
     """Take a variable of the image."""
     if not _VARIABLE.fullmatch(name):
         return Outcome("yours", f"{name} is not a name of a variable")
-    if name == "PATH" and any(part in value for part in ("conda", "cuda", "venv", "nvidia", ".local/bin", "mamba")):
-        return Outcome("stack", "PATH has the image's Python")
-    if row := row_of_variable(name):
+    own = list[str]()  #: folders of it in whose place the image has nothing
+    if name in ("PATH", "LD_LIBRARY_PATH"):
+        parts = list(dict.fromkeys(part for part in value.split(":") if part))
+        own = [part for part in parts if not _OF_IMAGE.fullmatch(part)]
+        if own and name == "PATH":
+            return _path(draft, own, [part for part in parts if part not in own], line)
+    if name == "PYTHONPATH":  # an empty part would be the folder that a program starts in
+        value = value.strip(":")
+    row = row_of_variable(name)
+    if row and not own:
         return Outcome(row.fate, row.why)
     if any(not char.isprintable() for char in value):
         return Outcome("yours", f"{name} is not one line of text")
@@ -51,6 +70,16 @@ def variable(draft: Draft, name: str, value: str, line: int) -> Outcome:
         return Outcome("yours", faults[0])
     draft.env[name] = Item(value, line)
     return Outcome("recipe", f"env: {name}")
+
+
+def _path(draft: Draft, own: Sequence[str], others: Sequence[str], line: int) -> Outcome:
+    """Take the folders of PATH that are not in whose place the image has its own."""
+    value = ":".join([*own, "$PATH"])
+    if faults := list(reserved.of_environment({"PATH": value})):
+        return Outcome("yours", faults[0])
+    draft.env["PATH"] = Item(value, line)
+    passed = [part for part in others if part[:1] != "$"]
+    return Outcome("recipe", "env: PATH" + (f", without {listed(passed)}" if passed else ""))
 
 
 def _outcome(draft: Draft, place: Place, command: Simple, follows: Simple | None) -> Outcome:
@@ -76,17 +105,54 @@ def _outcome(draft: Draft, place: Place, command: Simple, follows: Simple | None
             Outcome("nothing", row.why) if row and is_text else Outcome("yours", "it takes what another command says")
         )
     if command.writes:
-        return _written(command.writes)
+        return _written(draft, command)
     if row is None:
         return Outcome("yours", f"{words[0]} is a program of its own, and a recipe runs none")
     if not row.reader:
-        return Outcome(row.fate, row.why)
+        script = installs.own_script(draft, place, words) if row.fate == "yours" else None
+        return script or Outcome(row.fate, row.why)
     skipped = 2 if row.reader in ("pip", "conda", "apt", "clone", "checkout") else 1
     given = words if row.reader in ("project", "setup") else words[skipped:]
-    return _READERS[row.reader](draft, place, given, command.line)
+    outcome = _READERS[row.reader](draft, place, given, command.line)
+    return _with_variables(draft, command, outcome) if row.reader in ("pip", "setup", "project") else outcome
 
 
-def _written(files: Sequence[str]) -> Outcome:
+def _with_variables(draft: Draft, command: Simple, outcome: Outcome) -> Outcome:
+    """Take the variables before an install as those to compile with; name those that an image does without."""
+    if outcome.fate not in ("recipe", "yours"):
+        return outcome
+    taken, passed, faults = list[str](), list[str](), list[str]()
+    for name, value in (*command.assigned, *variables_before(command.words)):
+        row = row_of_variable(name)
+        if row and row.fate in ("nothing", "stack"):
+            passed.append(name)
+        elif fault := next(build_environment.faults({name: value}), ""):
+            faults.append(fault)
+        else:
+            draft.build_env[name] = Item(value, command.line)
+            taken.append(name)
+    what = "".join(
+        f"; {title}{listed(names)}" for title, names in (("build_env: ", taken), ("without ", passed)) if names
+    )
+    return Outcome("yours" if faults else outcome.fate, "; ".join([outcome.what + what, *faults]))
+
+
+def _written(draft: Draft, command: Simple) -> Outcome:
+    files = command.writes
+    if all(name in _ENVIRONMENTS for name in files) and command.words[:1] == ("echo",):
+        text = " ".join(command.words[1:])
+        outcomes = [
+            variable(draft, name, value, command.line)
+            for step in shell.commands(text, command.line, dict(BASE_VARIABLES))
+            for name, value in step.exported.items()
+        ]
+        return installs.all_of(outcomes) if outcomes else Outcome("nothing", "an image has one environment")
+    if all(name.startswith(_SYSTEM_FILES) for name in files):
+        return Outcome("nothing", "the image is made with it, or does without")
+    if all(name.startswith(("/etc/apt/", "/usr/share/keyrings/", "/etc/ld.so.conf.d/")) for name in files):
+        is_nvidias = any(part in command.text for part in ("nvidia", "cuda"))
+        why = "the stack has CUDA" if is_nvidias else "an image has Debian's own packages alone"
+        return Outcome("stack" if is_nvidias else "yours", why)
     if all(posixpath.basename(name) in _SHELL_FILES for name in files):
         return Outcome("nothing", "an image's environment is set without a shell's own files: variables are `env`")
     if all(name.startswith("/etc/sudoers") for name in files):
@@ -95,7 +161,8 @@ def _written(files: Sequence[str]) -> Outcome:
 
 
 def _cd(draft: Draft, place: Place, words: Sequence[str], line: int) -> Outcome:
-    place.folder = posixpath.normpath(posixpath.join(place.folder, words[0] if words else "/"))
+    folder = posixpath.normpath(posixpath.join(place.folder, words[0] if words else "/"))
+    place.folder = "/" if folder in place.here else folder
     return Outcome("nothing", "the folder of the commands behind it")
 
 
@@ -154,6 +221,7 @@ def _export(draft: Draft, place: Place, words: Sequence[str], line: int) -> Outc
 
 _READERS: Mapping[str, _Reader] = {
     "pip": installs.pip,
+    "synced": installs.synced,
     "conda": installs.conda_packages,
     "apt": installs.apt,
     "project": installs.project,

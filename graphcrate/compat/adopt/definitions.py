@@ -8,9 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dockerread import definition, shell
 from dockerread.definition import DefinitionPart
 from graphcrate.compat.adopt import commands, instructions
-from graphcrate.compat.adopt.draft import Draft, Fate, Item, Place
-from graphcrate.compat.adopt.installs import Outcome
-from graphcrate.compat.adopt.instructions import BASE_VARIABLES, ENVIRONMENT, all_of
+from graphcrate.compat.adopt.draft import BASE_VARIABLES, Draft, Fate, Item, Place
+from graphcrate.compat.adopt.installs import Outcome, all_of
+from graphcrate.compat.adopt.instructions import ENVIRONMENT
+
+#: where %post puts variables for later
+_FOR_LATER = dict.fromkeys(
+    ("SINGULARITY_ENVIRONMENT", "APPTAINER_ENVIRONMENT"), "/.singularity.d/env/91-environment.sh"
+)
 
 
 def of_definition(text: str, draft: Draft, arguments: Mapping[str, str]) -> None:
@@ -32,7 +37,7 @@ def _from(draft: Draft, _: Place, part: DefinitionPart) -> None:
 
 
 def _post(draft: Draft, place: Place, part: DefinitionPart) -> None:
-    commands.take(draft, place, shell.commands(part.text, part.line + 1, {}))
+    commands.take(draft, place, shell.commands(part.text, part.line + 1, dict(_FOR_LATER)))
 
 
 def _environment(draft: Draft, place: Place, part: DefinitionPart) -> None:
@@ -79,6 +84,8 @@ def _for_people(draft: Draft, _: Place, part: DefinitionPart) -> None:
 
 def _unknown(draft: Draft, _: Place, part: DefinitionPart) -> None:
     why = "it runs on this machine" if part.name in ("%setup", "%pre") else "it is not known what it is for"
+    if part.name.startswith("%app"):
+        why = "an app of a container is not a part of a recipe: its program is started by its path, or is `command`"
     draft.add(part.line, part.end, f"{part.name} {part.options}", "yours", why)
 
 

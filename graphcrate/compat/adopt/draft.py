@@ -21,8 +21,18 @@ FATES: dict[Fate, str] = {
     "nothing": "means nothing here",
     "yours": "left to you",
 }
+#: of base images: what those set is not the recipe's
+BASE_VARIABLES = {
+    **dict.fromkeys(("PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH"), ""),
+    "CPLUS_INCLUDE_PATH": "",
+    "PATH": "$PATH",
+    "HOME": "/root",
+}
 _LONGEST_TEXT = 200  #: characters of a row and a reason
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]*:[^/\s@]*(?=@)")
+#: of a variable: of `A=value` anywhere, and of `ENV A value`
+_SECRET = re.compile(r"((?:KEY|TOKEN|SECRET|PASSWORD|token|secret|password)[=])[^\s$]\S*")
+_SECRET_OF_ENV = re.compile(r"^(ENV \S*(?:KEY|TOKEN|SECRET|PASSWORD)) .*")
 _LONGEST_COMMAND = 400  #: of what patterns are compared with
 
 
@@ -96,6 +106,7 @@ class StackSigns:
     torch: str = ""
     least: str = ""  #: the lowest torch that a line allows
     cuda: str = ""
+    pyg: str = ""
     python: str = ""
     has_pyg: bool = False
     has_glt: bool = False
@@ -121,6 +132,7 @@ class Place:
     copied: dict[str, str] = field(default_factory=dict)  #: path in the image → path below the context
     cloned: dict[str, Clone] = field(default_factory=dict)
     is_host: bool = False  #: a script's: its paths are those of the context
+    here: set[str] = field(default_factory=set)  #: folders that a page clones the project itself to
 
 
 @dataclass
@@ -134,6 +146,7 @@ class Draft:
     pip: list[Item] = field(default_factory=list)
     requirements: list[Item] = field(default_factory=list)
     apt: list[Item] = field(default_factory=list)
+    build_env: dict[str, Item] = field(default_factory=dict)
     env: dict[str, Item] = field(default_factory=dict)
     files: dict[str, Item] = field(default_factory=dict)
     directories: dict[str, Item] = field(default_factory=dict)
@@ -154,7 +167,8 @@ class Draft:
 
 def shortened(text: str) -> str:
     """A text in one line that speaks to no terminal, of bounded length, without passwords of addresses."""
-    step = printable(_PASSWORD.sub("…", " ".join(text[: 8 * _LONGEST_TEXT].split())))
+    flat = " ".join(text[: 8 * _LONGEST_TEXT].split())
+    step = printable(_SECRET_OF_ENV.sub(r"\1 …", _SECRET.sub(r"\1…", _PASSWORD.sub("…", flat))))
     return step if len(step) <= _LONGEST_TEXT else f"{step[: _LONGEST_TEXT - 1]}…"
 
 

@@ -5,10 +5,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dockerread import shell, stages
+from dockerread import installers, shell, stages
 from dockerread.dockerfile import Instruction, instructions
-from graphcrate.compat.adopt import commands, installs
-from graphcrate.compat.adopt.draft import Draft, Item, Place, kinds, row_of_base
+from graphcrate.compat.adopt import commands, installs, stack
+from graphcrate.compat.adopt.draft import BASE_VARIABLES, Draft, Item, Place, kinds, row_of_base
 from graphcrate.compat.adopt.installs import Outcome
 from graphcrate.compat.requirements import own_files
 from graphcrate.model.errors import UsageError
@@ -22,8 +22,16 @@ _UV = re.compile(r"\S*(astral-sh|ghcr\.io|mambaorg)\S*")
 _ARCHIVE = re.compile(r".*\.(tar|tgz|tar\.\w+|zip)")
 _SHELLS = (("/bin/bash",), ("bash",), ("/bin/sh",), ("sh",), ("/usr/bin/bash",), ("python",), ("python3",))
 _MOST_SOURCES = 200
-#: of base images; what those set is not the recipe's
-BASE_VARIABLES = {"PATH": "$PATH", "PYTHONPATH": "", "LD_LIBRARY_PATH": "", "HOME": "/root"}
+#: what names of other images say of the stack
+_OF_NAMES = {
+    "torch": re.compile(r"torch(?:-\w+)?[:_-]?v?(\d\.\d+(?:\.\d+)?)"),
+    "cuda": re.compile(r"cuda[:_-]?(\d{1,2}\.\d)"),
+}
+#: files of a machine's own settings, which have passwords and keys
+_SETTINGS = frozenset(
+    {"pip.conf", "uv.toml", ".netrc", ".npmrc", ".condarc", "condarc", ".pypirc", ".git-credentials", "id_rsa"}
+    | {"id_ed25519", "sources.list", "credentials", "auth.toml"}
+)
 
 
 def of_dockerfile(text: str, draft: Draft, arguments: Mapping[str, str]) -> None:
@@ -128,17 +136,32 @@ class _Dockerfile:
         return base(self._draft, reference, step.line)
 
     def _environment(self, step: Instruction) -> Outcome:
-        pairs = list(stages.pairs(step.flat, {**BASE_VARIABLES, **self._variables}, spaced=True))
+        pairs = list(stages.pairs(step.flat, {**BASE_VARIABLES, **self._variables}))
         self._variables.update(pairs)
         outcomes = {name: commands.variable(self._draft, name, value, step.line) for name, value in pairs}
         passed = [name for name, outcome in outcomes.items() if outcome.fate in ("stack", "nothing")]
-        made = all_of([*outcomes.values()])
+        made = installs.all_of([*outcomes.values()])
         more = f"; without {listed(passed)}" if passed and made.fate == "recipe" else ""
         return made._replace(what=made.what + more)
 
     def _run(self, step: Instruction) -> None:
-        place = Place(self._draft.context, self._place.folder, self._place.copied, self._place.cloned)
+        place = Place(self._draft.context, self._place.folder, dict(self._place.copied), self._place.cloned)
+        for text in (value for name, value in step.flags if name == "mount"):
+            self._mount(place, text, step.line)
         commands.take(self._draft, place, stages.commands(step, self._variables))
+
+    def _mount(self, place: Place, text: str, line: int) -> None:
+        """Take a mount of files of the context for what one RUN reads; name one of passwords and keys."""
+        fields = {name: value for name, _, value in (part.partition("=") for part in text.split(","))}
+        kind = fields.get("type", "bind")
+        if kind in ("secret", "ssh"):
+            why = "no image has a password or a key: an index and its login are your machine's own settings"
+            self._draft.add(line, line, f"RUN --mount={text}", "nothing", why)
+        elif kind == "bind" and "from" not in fields:
+            target = next((fields[name] for name in ("target", "dst", "destination") if name in fields), "")
+            source = posixpath.normpath((fields.get("source") or fields.get("src") or ".").lstrip("/") or ".")
+            if not source.startswith(".."):
+                place.copied[posixpath.normpath(posixpath.join(place.folder, target))] = source
 
     def _copy(self, step: Instruction, known: set[str]) -> Outcome:
         words = list(step.words or shell.expand_words(step.flat, self._variables))
@@ -153,6 +176,8 @@ class _Dockerfile:
                 return Outcome("nothing", "what that stage installs is the recipe's")
             if _UV.fullmatch(source):
                 return Outcome("nothing", "a tool that installs packages, which the image does without")
+            if source.lower() in known:
+                return Outcome("yours", f"what the stage {source} makes is not made: put it here, and name it in files")
             return Outcome("yours", f"{source} is another image: take the files out of it, and name them in files")
         is_folder = words[-1].endswith(("/", ".")) or len(words) > 2
         return copied(
@@ -160,6 +185,8 @@ class _Dockerfile:
         )
 
     def _command(self, step: Instruction) -> Outcome:
+        if step.words is None and step.flat.startswith("["):
+            return Outcome("yours", "its list is not JSON, which has double quotes and commas")
         words = step.words if step.words is not None else _words_of_shell(step.flat)
         if self._draft.workdir is None and self._begun and self._place.folder != "/":
             workdir(self._draft, self._place.folder, self._begun)  # the base's own: no line says it
@@ -184,6 +211,10 @@ def base(draft: Draft, reference: str, line: int) -> Outcome:
     parsed, evidence = row_of_base(reference), draft.evidence
     evidence.bases.append(reference)
     if not parsed:
+        for kind, pattern in _OF_NAMES.items():
+            if match := pattern.search(reference):
+                setattr(evidence, kind, match[1])
+        stack.note_label(evidence, reference)
         return Outcome("yours", "what that image has besides Python and torch is not known here")
     row, named = parsed
     evidence.has_pyg |= row.pyg
@@ -211,16 +242,22 @@ def workdir(draft: Draft, path: str, line: int) -> Outcome:
 
 def labels(draft: Draft, pairs: Sequence[tuple[str, str]], line: int) -> Outcome:
     """Take labels."""
+    outcomes = list[Outcome]()
     for name, value in pairs:
         if faults := list(own_files.of_labels({name: value})):
-            return Outcome("yours", faults[0])
-    for name, value in pairs:
+            outcomes.append(Outcome("yours", faults[0]))
+            continue
         draft.labels[name] = Item(value, line)
-    return Outcome("recipe", f"labels: {', '.join(name for name, _ in pairs)}")
+        outcomes.append(Outcome("recipe", name))
+    made = [outcome.what for outcome in outcomes if outcome.fate == "recipe"]
+    refused = [outcome.what for outcome in outcomes if outcome.fate == "yours"]
+    taken = f"labels: {', '.join(made)}" if made else ""
+    return Outcome("yours" if refused else "recipe", "; ".join(filter(None, (*refused, taken))))
 
 
 def command(draft: Draft, words: tuple[str, ...], line: int) -> Outcome:
     """Take what the image starts."""
+    words = installers.without_runner(words)
     if not words or words in _SHELLS:
         return Outcome("stack", "a shell starts where nothing else is asked for")
     if faults := list(own_files.of_command(words)):
@@ -229,7 +266,8 @@ def command(draft: Draft, words: tuple[str, ...], line: int) -> Outcome:
     if ENVIRONMENT.fullmatch(program) and "/bin/" in program and program not in draft.files:
         program = posixpath.basename(program)  # of an environment, in whose place is the image's
         words = (program, *words[1:])
-    is_there = program.startswith(("/bin/", "/usr/")) or program in draft.files or "/" not in program
+    is_plain = program.startswith(("/bin/", "/usr/")) or "/" not in program
+    is_there = program in draft.files or (is_plain and not program.endswith(".sh"))
     folders = [target for target, item in draft.files.items() if (draft.context / item.value).is_dir()]
     full = posixpath.normpath(posixpath.join(draft.workdir.value if draft.workdir else "/", program))
     if not is_there and full not in draft.files and not any(full.startswith(f"{folder}/") for folder in folders):
@@ -258,10 +296,13 @@ def copied(
             place.copied.pop(inside, None)
             place.copied[inside] = name
             outcomes.append(_file(draft, inside, name, line))
-    return all_of(outcomes)
+    return installs.all_of(outcomes)
 
 
 def _file(draft: Draft, target: str, source: str, line: int) -> Outcome:
+    if {posixpath.basename(target), posixpath.basename(source)} & _SETTINGS:
+        why = "it is a machine's setting, and may have a password: your own is asked while an image is built"
+        return Outcome("yours", why)
     if target.startswith(("/tmp/", "/var/tmp/", "/root/", "/home/")) or target in ("/tmp", "/root", "/"):
         is_list = source.endswith((".txt", ".yml", ".yaml", ".toml", ".lock", ".in"))
         if is_list:
@@ -294,12 +335,3 @@ def _matching(context: Path, source: str) -> list[str]:
         return parsed[:_MOST_SOURCES]
     except (OSError, ValueError):
         return []
-
-
-def all_of(outcomes: Sequence[Outcome]) -> Outcome:
-    """One outcome of several: what is left to the user first, then what the recipe has."""
-    for fate in ("yours", "recipe", "stack", "nothing"):
-        those = [outcome for outcome in outcomes if outcome.fate == fate]
-        if those:
-            return Outcome(those[0].fate, "; ".join(dict.fromkeys(outcome.what for outcome in those)))
-    return Outcome("nothing", "it names nothing")

@@ -9,11 +9,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from graphcrate.compat.adopt.draft import StackSigns
+from graphcrate.compat.facts.addresses import labelled_cuda
 from graphcrate.compat.requirements.translated import is_stacks
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.words import listed
 
-_LABEL = re.compile(r"(?:cu(\d{2,3})|(cpu))(?![a-z0-9])")
 _PAGE = re.compile(r"torch-(\d+\.\d+(?:\.\d+)?)(?:(?:\+|%2B)(cu\d+|cpu))?")
 _PYG = re.compile(r"torch-geometric|pyg-lib|torch-(scatter|sparse|cluster|spline-conv)|pyg")
 _GLT = re.compile(r"graphlearn-torch|glt")
@@ -39,6 +39,8 @@ def note_package(evidence: StackSigns, text: str, line: int) -> None:
     evidence.has_glt |= _GLT.fullmatch(name) is not None
     exact = next((part.version for part in requirement.specifier if part.operator in ("==", "===", "~=")), "")
     public, _, local = exact.partition("+")
+    if name == "torch-geometric" and public:
+        evidence.pyg = public.removesuffix(".*")
     if name == "torch" and public:
         evidence.torch = public.removesuffix(".*")
     elif name == "torch":
@@ -49,8 +51,7 @@ def note_package(evidence: StackSigns, text: str, line: int) -> None:
 
 def note_label(evidence: StackSigns, text: str) -> None:
     """Note the CUDA that a label names: cu118, cpu; in an address, too."""
-    if match := _LABEL.search(text):
-        evidence.cuda = "cpu" if match[2] else f"{match[1][:-1]}.{match[1][-1]}"
+    evidence.cuda = labelled_cuda(text) or evidence.cuda
 
 
 def note_page(evidence: StackSigns, address: str) -> None:
@@ -78,7 +79,8 @@ def choose(recipes: Sequence[Recipe], evidence: StackSigns) -> Choice:
     if not evidence.torch and not evidence.cuda:
         other = known[0 if evidence.least else -1]
         usual = next((variant for variant in known if variant.cuda == "11.8"), other)
-        return Choice(recipe.name, usual.cuda, ("no line says which torch or CUDA: another is `cuda`",))
+        unsaid = "no line says which torch or CUDA: another is `cuda`"
+        return Choice(recipe.name, usual.cuda, (unsaid, *_differences(usual, evidence)))
     chosen = min(known, key=lambda variant: _distance(variant, evidence))
     return Choice(recipe.name, chosen.cuda, tuple(_differences(chosen, evidence)))
 
@@ -109,8 +111,9 @@ def _differences(variant: Variant, evidence: StackSigns) -> list[str]:
             ("torch", evidence.torch, _torch(variant)),
             ("CUDA", evidence.cuda, variant.cuda),
             ("Python", evidence.python, variant.python),
+            ("PyG", evidence.pyg, variant.torch_geometric),
         )
-        if needed and needed != have
+        if needed and have and not f"{have}.".startswith(f"{needed}.")
     ]
     if not asked:
         return []

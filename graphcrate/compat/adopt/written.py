@@ -16,8 +16,10 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.words import in_lines, listed, number_of
 
-_LISTS = (".yml", ".yaml", ".lock")
-_NAMES = ("pyproject.toml", "pixi.toml", "requirements.txt")
+#: ends of names of files that list packages, or that a reader of such lists names what to do about
+_LISTS = (".yml", ".yaml", ".lock", ".toml", ".txt", ".in", ".py", ".cfg", ".json", ".ipynb")
+_NAMES = ("pipfile",)
+_TEXTS = ("readme", "install", "dockerfile", "containerfile", "singularity")  #: begins of names of others
 #: what to do about a file that cannot be read as what its name says
 _NEXT = {
     "instruction": "docker build --check .    (says what Docker makes of it)",
@@ -101,7 +103,7 @@ def _behind(row: Row) -> str:
 def _reader(text: str, file: Path) -> Callable[[str, Draft, dict[str, str]], None] | None:
     """The reader of a file; None for a list of requirements."""
     name = file.name.lower()
-    if name.endswith(_LISTS) or name in _NAMES:
+    if name in _NAMES or (name.endswith(_LISTS) and not name.startswith(_TEXTS)):
         return None
     kind = contents.kind_of(name, text)
     if kind == "page":
@@ -121,6 +123,7 @@ def _recipe(draft: Draft, choice: stack.Choice, name: str, below: str) -> Iterat
     yield from _list("pip", pip)
     yield from _list("requirements", lists)
     yield from _list("apt", draft.apt)
+    yield from _table("build_env", draft.build_env)
     yield from _table("env", draft.env)
     yield from _table(
         "files", {key: item._replace(value=_joined(below, item.value)) for key, item in draft.files.items()}

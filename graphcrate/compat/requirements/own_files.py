@@ -84,6 +84,8 @@ def of_command(command: Sequence[str]) -> Iterator[str]:
     """Yield faults of the command that an image starts with."""
     if any(_CONTROL.search(word) for word in command):
         yield "a control character in it: each word is one line of text"
+    if command and command[0].startswith("-"):
+        yield f"{command[0]!r} is an option, and the first word is a program"
     if (command and not command[0]) or len(command) > _MOST_WORDS or any(len(word) > _LONGEST for word in command):
         yield f"at most {_MOST_WORDS} words of at most {_LONGEST} characters, of which the first is a program"
 

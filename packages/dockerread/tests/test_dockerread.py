@@ -58,11 +58,40 @@ def test_each_json_has_its_file():
         ("RUN pip install a > /dev/null 2>&1", ["a"]),
         ("RUN conda run -n mine pip install a", ["a"]),
         ("RUN uv sync --frozen", ["."]),
+        ("RUN bash -c 'pip install a && pip install b'", ["a", "b"]),
+        ('RUN ["/bin/bash", "-lc", "pip install a"]', ["a"]),
+        ("RUN sudo sh -c 'bash -c \"pip install a\"'", []),
+        ("RUN bash -o pipefail -c 'pip install a'", []),
+        ("ENV V=11.8\nRUN pip install a${V//./} b${V/./_} c${V%.*} d${V:0:2}", ["a118", "b11_8", "c11", "d11"]),
+        ("ENV V=11.8\nRUN pip install a$(echo \"$V\" | sed 's/\\.//g') b$(echo ${V} | tr -d '.')", ["a118", "b118"]),
+        ("ENV V=11.8\nRUN pip install a${V//[0-9]/}", []),
+        ("RUN pip install a$(echo x | sed 's/./y/')", []),
+        ('ARG P="a \\\n  b"\nARG E=\nRUN pip install $P $E ${P}c "$P"', ["a", "b", "a", "bc", "a  b"]),
+        ('RUN A="a b" && B=$A && export C=$B && pip install $C', ["a", "b"]),
+        ("RUN poetry run pip install a && tini -- pip install b", ["a", "b"]),
         ("RUN pip download a; pip list; echo pip install b", []),
     ],
 )
 def test_run_installs_its_packages(text, found):
     assert [name for one in read(f"FROM python:3.11\n{text}").installs for name in one.packages] == found
+
+
+def test_bounds_of_an_install_are_no_list():
+    (found,) = read("FROM a\nRUN pip install -c bounds.txt --constraint=more.txt einops").installs
+    assert (found.lists, found.packages) == ((), ("einops",))
+    assert found.flags == ("--constraint=bounds.txt", "--constraint=more.txt")
+
+
+def test_flag_ends_where_its_line_goes_on():
+    (step,) = instructions("RUN --mount=type=bind,target=/a \\\n  --mount=type=cache,target=/b \\\n  x", "Dockerfile")
+    assert step.flags == (("mount", "type=bind,target=/a"), ("mount", "type=cache,target=/b"))
+    assert step.flat == "x"
+
+
+@pytest.mark.parametrize("text", ["LABEL a b c", "LABEL a = b c", 'LABEL a="b c"', "ENV a b c"])
+def test_label_and_variable_of_the_old_form_have_one_value(text):
+    (step,) = instructions(text, "Dockerfile")
+    assert list(stages.pairs(step.flat, {})) == [("a", "b c")]
 
 
 def test_options_of_an_install_are_lists_sources_and_flags():

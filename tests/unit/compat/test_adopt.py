@@ -17,6 +17,7 @@ from graphcrate.compat.adopt import written
 from graphcrate.compat.adopt.draft import FATES, kinds, shortened
 from graphcrate.compat.requirements import own
 from graphcrate.compat.variants import recipes
+from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from tests import ROOT
 
@@ -129,6 +130,9 @@ def test_commands_of_a_run_are_split_as_a_shell_does(text, rows):
         ("WORKDIR /opt/$(x)", "yours", "is known to the shell alone"),
         ("WORKDIR /opt/a\"b", "yours", "is not an absolute path"),
         ("CMD [\"/absent\"]", "yours", "/absent is not in the image"),
+        ("CMD [\"bash\" \"--login\"]", "yours", "its list is not JSON"),
+        ("CMD [\"--help\"]", "yours", "is an option, and the first word is a program"),
+        ("LABEL --a=b", "yours", "'--a' is not a name of a label"),
         ("RUN frobnicate", "yours", "frobnicate is a program of its own"),
     ],
 )  # fmt: skip
@@ -144,6 +148,15 @@ def test_what_a_recipe_cannot_have_is_left_with_its_reason(text, fate, what):
         (["FROM pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime", "RUN pip install torch_scatter"], ("pyg", "11.7", ())),
         (["FROM pytorch/pytorch:1.13.1-cuda11.6-cudnn8", "RUN pip install graphlearn-torch"], ("glt", "11.6", ())),
         (["FROM nvidia/cuda:12.6.0-base-ubuntu22.04"], ("torch", "12.6", ())),
+        (["FROM me/torch:2.0.1-cuda11.7", "RUN pip install torch_geometric==2.3"], ("pyg", "11.7", ())),
+        (["FROM a", "RUN conda install -c dglteam/label/cu117 pytorch=2.0.1"], ("torch", "11.7", ())),
+        (["FROM a", "RUN conda install -c nvidia/label/cuda-11.7.0 pytorch=2.0.1"], ("torch", "11.7", ())),
+        (["FROM a", "RUN uv pip install torch==2.0.1 --torch-backend=cu117"], ("torch", "11.7", ())),
+        (["FROM a", "RUN pip install torch-scatter==latest+cu117 torch==2.0.1"], ("pyg", "11.7", ())),
+        (
+            ["FROM a", "RUN pip install torch==2.0.1+cu117 torch-geometric==1.7.2"],
+            ("pyg", "11.7", ("PyG 1.7.2 became PyG 2.3.1",)),
+        ),
         (["FROM python:3.11", "RUN pip install torch==2.3.1+cu121"], ("torch", "12.1", ())),
         (
             ["FROM python:3.11", "RUN conda install pytorch=2.3.1 cpuonly"],
@@ -151,7 +164,11 @@ def test_what_a_recipe_cannot_have_is_left_with_its_reason(text, fate, what):
         ),
         (
             ["FROM python:3.12", "RUN pip install 'torch>=2.3' torch-geometric"],
-            ("pyg", "12.1", ("no line says which torch or CUDA: another is `cuda`",)),
+            (
+                "pyg",
+                "12.1",
+                ("no line says which torch or CUDA: another is `cuda`", "Python 3.12 became Python 3.11"),
+            ),
         ),
         (
             ["FROM nvidia/cuda:11.8.0-base", "RUN pip install 'torch>=2.1'"],
@@ -202,6 +219,114 @@ def test_recipe_names_files_by_the_folder_that_it_is_in():
     assert '    "./sub/code",' in found.recipe
     with pytest.raises(UsageError, match="not below its folder"):
         written.adopt(text, Path("Dockerfile"), BESIDE, RECIPES, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("started", "words"),
+    [
+        ('["conda", "run", "--no-capture-output", "-n", "mine", "python", "train.py"]', ("python", "train.py")),
+        ('["uv", "run", "--frozen", "train.py"]', ("python", "train.py")),
+        ('["/usr/local/bin/_entrypoint.sh", "python", "-u", "train.py"]', ("python", "-u", "train.py")),
+        ('["/usr/bin/tini", "-g", "--", "poetry", "run", "python", "train.py"]', ("python", "train.py")),
+        ('bash -c "python train.py"', ("python", "train.py")),
+        ('["dumb-init", "--"]', ()),
+        ('["/usr/local/bin/start.sh", "x"]', ()),
+    ],
+)
+def test_command_of_an_environment_that_no_image_has_starts_without_it(started, words):
+    text = f"FROM python:3.11\nWORKDIR /opt/mine\nCOPY train.py .\nENTRYPOINT {started}"
+    parsed = own.parse(adopted(text, "Dockerfile").recipe, "mine.toml")
+    assert parsed.command == words
+
+
+def test_first_process_and_command_are_one_command():
+    text = 'FROM python:3.11\nENTRYPOINT ["tini", "--"]\nCMD ["python", "-V"]'
+    assert own.parse(adopted(text, "Dockerfile").recipe, "mine.toml").command == ("python", "-V")
+
+
+@pytest.mark.parametrize(
+    ("typed", "lists"),
+    [
+        ("poetry install --with dev", ("pyproject.toml[dev]",)),
+        ("uv sync --extra dev --frozen", ("pyproject.toml[dev]",)),
+        ("poetry install -E 'dev'", ("pyproject.toml[dev]",)),
+        ("uv pip install -r pyproject.toml --extra dev", ("pyproject.toml[dev]",)),
+        ("poetry install --without dev --no-root", ("pyproject.toml",)),
+    ],
+)
+def test_extras_and_groups_of_a_project_come_with_it(typed, lists):
+    found = adopted(f"{typed}\n", "install.sh")
+    assert own.parse(found.recipe, "mine.toml").requirements == lists
+
+
+@pytest.mark.parametrize(
+    ("typed", "what"),
+    [
+        ("poetry install --with absent", "has no extra or group 'absent'"),
+        ("uv sync --all-extras", "--all-extras is not taken: name them"),
+        ("pip install --group dev", "'REQUIREMENTS=pyproject.toml[dev]' takes a group"),
+        ("pip install -c bounds.txt einops", "put `-c bounds.txt` into a requirements file"),
+        ("CC=clang-15 MPICC=/opt/mpi/bin/mpicc MAX_JOBS=2 pip install -c bounds.txt mpi4py", "build_env: MPICC"),
+    ],
+)  # fmt: skip
+def test_what_an_install_says_besides_is_left_with_what_takes_it(typed, what):
+    (row,) = adopted(f"{typed}\n", "install.sh").rows
+    assert (row.fate, what in row.what) == ("yours", True), row
+
+
+def test_variables_before_an_install_are_those_to_compile_with():
+    text = "env HOROVOD_GPU_OPERATIONS=NCCL pip install horovod\nHOROVOD_WITH_MPI=1 FORCE_CUDA=1 pip install rich\n"
+    found = adopted(text, "install.sh")
+    parsed = own.parse(found.recipe, "mine.toml")
+    assert parsed.build_env == {"HOROVOD_GPU_OPERATIONS": "NCCL", "HOROVOD_WITH_MPI": "1"}
+    assert [row.what for row in found.rows] == [
+        "horovod; build_env: HOROVOD_GPU_OPERATIONS",
+        "rich; build_env: HOROVOD_WITH_MPI; without FORCE_CUDA",
+    ]
+
+
+def test_passwords_and_settings_of_a_machine_are_in_no_recipe():
+    text = "FROM a\nENV WANDB_API_KEY=0123 MY_TOKEN=4567\nENV DB_PASSWORD 89ab\nCOPY requirements.txt /etc/pip.conf\n"
+    found = adopted(text, "Dockerfile")
+    assert [row.fate for row in found.rows[1:]] == ["yours"] * 3
+    assert not any(secret in found.recipe for secret in ("0123", "4567", "89ab"))
+    parsed = own.parse(found.recipe, "mine.toml")
+    assert (parsed.env, parsed.files) == ({}, {})
+
+
+def test_package_of_a_list_that_no_image_gets_is_left_with_what_takes_it(tmp_path):
+    (tmp_path / "environment.yml").write_text("dependencies:\n- python=3.11\n- dgl-cuda11.8\n- hhsuite\n- einops\n")
+    found = adopted("conda env create -f environment.yml", "install.sh", tmp_path)
+    assert [(row.fate, row.what.partition(":")[0]) for row in found.rows] == [
+        ("yours", "environment.yml"),
+        ("yours", "environment.yml"),
+        ("recipe", "requirements"),
+    ]
+    assert "dgl-cuda11.8 is not taken" in found.recipe
+    assert "hhsuite (line 4)" in found.recipe
+
+
+def test_mount_of_a_file_is_read_and_one_of_another_folder_is_not():
+    text = "FROM python:3.11\nRUN --mount=type=bind,source={},target=/l.txt pip install -r /l.txt\n"
+    assert adopted(text.format("requirements.txt"), "Dockerfile").rows[1].what == "requirements: requirements.txt"
+    assert adopted(text.format("../requirements.txt"), "Dockerfile").rows[1].fate == "yours"
+
+
+def test_script_of_the_project_that_is_run_names_the_command_that_reads_it():
+    text = "FROM python:3.11\nCOPY entrypoint.sh /setup/all.sh\nRUN bash /setup/all.sh"
+    row = adopted(text, "Dockerfile").rows[2]
+    reads = command("adopt", "entrypoint.sh", plan=True)
+    assert (row.fate, row.what) == ("yours", f"{reads} says what that script installs")
+
+
+@pytest.mark.parametrize("name", ["reqs-gpu.txt", "needs.in", "setup.py", "setup.cfg", "Pipfile", "Pipfile.lock"])
+def test_file_that_lists_packages_is_no_script(name, tmp_path):
+    (tmp_path / name).write_text("einops\n")
+    if name.endswith((".txt", ".in")):
+        assert adopted("einops\n", tmp_path / name, tmp_path).rows[0].what == f"requirements: {name}"
+        return
+    with pytest.raises(UsageError, match="is not a file of requirements"):
+        adopted("einops\n", tmp_path / name, tmp_path)
 
 
 def test_summary_counts_every_command():

@@ -103,7 +103,7 @@ def _of_dockerfile(text: str, name: str, given: Mapping[str, str]) -> Contents:
                 elif step.keyword == "ARG":
                     stages.take_arguments(step, given, variables, outer)
                 elif step.keyword == "ENV":
-                    pairs = dict(stages.pairs(step.flat, _OF_BASE | variables, spaced=True))
+                    pairs = dict(stages.pairs(step.flat, _OF_BASE | variables))
                     variables |= pairs
                     environment |= pairs
                 elif step.keyword == "RUN":
@@ -157,8 +157,10 @@ def _sorted(commands: Iterable[shell.Simple]) -> Iterator[Install | Other]:
 
 def _install(command: shell.Simple, program: str, words: Sequence[str]) -> Install:
     options = installers.options(words, installers.WITH_VALUE[_OPTIONS.get(program, "pip")])
-    lists, sources = (
-        (("-f", "--file"), ("-c", "--channel")) if program == "conda" else (installers.LISTS, installers.SOURCES)
+    lists, sources, bounds = (
+        (("-f", "--file"), ("-c", "--channel"), ())
+        if program == "conda"
+        else (installers.LISTS, installers.SOURCES, installers.CONSTRAINTS)
     )
     return Install(
         command.line,
@@ -167,7 +169,7 @@ def _install(command: shell.Simple, program: str, words: Sequence[str]) -> Insta
         (*options.of("-e", "--editable"), *options.words),
         tuple(options.of(*lists)),
         tuple(options.of(*sources)),
-        options.flags,
+        (*options.flags, *(f"--constraint={name}" for name in options.of(*bounds))),
     )
 
 

@@ -13,8 +13,9 @@ from dockerread.shell import MOST_COMMANDS, lines_of
 
 _DIRECTIVE = re.compile(r"#\s*([a-zA-Z]+)\s*=\s*(\S+)\s*")
 _HEREDOC = re.compile(r"<<(-?)(['\"]?)([A-Za-z_][A-Za-z0-9_.]*)\2")
-_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?:=(\S*))?\s*")
+_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?:=((?:(?!\\\n)\S)*))?[ \t]*")
 _WITH_HEREDOCS = ("RUN", "COPY", "ADD")
+_WITH_FLAGS = (*_WITH_HEREDOCS, "FROM", "HEALTHCHECK")
 KEYWORDS = frozenset(
     {"ADD", "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "MAINTAINER"}
     | {"ONBUILD", "RUN", "SHELL", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR"}
@@ -85,7 +86,7 @@ def _instructions(lines: list[str]) -> Iterator[Instruction]:
         keyword, _, rest = parts[0].strip().partition(" ")
         keyword, rest = (keyword.split("\t", 1)[0], parts[0].strip()[len(keyword.split("\t", 1)[0]) :])
         text = "\\\n".join([rest, *parts[1:]])
-        flags, text = _flags(text)
+        flags, text = _flags(text) if keyword.upper() in _WITH_FLAGS else ((), text)
         heredocs = list[tuple[int, str]]()
         end = at
         for match in _HEREDOC.finditer(text) if keyword.upper() in _WITH_HEREDOCS else ():

@@ -11,10 +11,18 @@ _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _PIP = re.compile(r"pip(3(\.\d+)?)?")
 _CONDA = ("mamba", "micromamba", "conda", "condacolab")
+#: programs that run the command behind them in an environment, or as its first process: what an image does without
+_RUNNERS = ("conda", "poetry", "uv", "pixi", "pipenv", "pdm", "hatch")
+_FIRST_PROCESSES = ("tini", "dumb-init")
+_OF_IMAGES = ("/usr/local/bin/_entrypoint.sh", "/opt/nvidia/nvidia_entrypoint.sh")  #: micromamba's and NVIDIA's own
+_OF_RUN = (
+    *("-n", "--name", "-p", "--prefix", "-e", "--environment"),
+    *("--with", "--extra", "--group", "--python", "--project"),
+)
 #: options that have a value; what else begins with - has none
 WITH_VALUE: Mapping[str, tuple[str, ...]] = {
     "pip": (  # and uv's, poetry's
-        *("-r", "--requirement", "--requirements", "-c", "--constraint", "-e", "--editable"),
+        *("-r", "--requirement", "--requirements", "-c", "--constraint", "--constraints", "-e", "--editable"),
         *("-f", "--find-links", "-i", "--index-url", "--extra-index-url", "--index", "--default-index", "--pypi-url"),
         *("-t", "--target", "--root", "--prefix", "--python", "-p", "--trusted-host"),
         *("--platform", "--python-version", "--implementation", "--abi", "--no-binary", "--only-binary"),
@@ -23,11 +31,22 @@ WITH_VALUE: Mapping[str, tuple[str, ...]] = {
         *("--cert", "--client-cert", "--index-strategy", "--torch-backend", "--link-mode"),
         *("--group", "--extra", "-E", "-G"),
     ),
-    "conda": ("-n", "--name", "-p", "--prefix", "-c", "--channel", "-f", "--file", "--solver"),
+    "conda": (
+        *("-n", "--name", "-p", "--prefix", "-c", "--channel", "-f", "--file", "--solver", "--channel-priority"),
+        *("-r", "--root-prefix", "--platform", "--subdir"),
+    ),
+    "project": (  # uv sync, poetry install, pdm install, pixi install
+        *("--extra", "--group", "--only-group", "--no-group", "--no-extra", "-E", "--extras", "-G", "--with"),
+        *("--without", "--only", "--package", "--python", "-p", "--project", "--directory", "-C", "-L", "--lockfile"),
+        *("-e", "--environment", "--manifest-path", "--link-mode", "--no-install-package", "--index-strategy"),
+    ),
     "apt": ("-o", "--option", "-t", "--target-release", "-c"),
 }
-#: options of pip and conda that name a file of packages
-LISTS = ("-r", "--requirement", "--requirements", "-c", "--constraint")
+#: options of pip and conda that name a file of packages, and of pip one of bounds
+LISTS = ("-r", "--requirement", "--requirements")
+CONSTRAINTS = ("-c", "--constraint", "--constraints")
+#: options of projects that name extras and groups
+EXTRAS = ("--extra", "--extras", "-E", "--group", "-G", "--with")
 #: options of pip and uv that name an index or a page
 SOURCES = ("-f", "--find-links", "-i", "--index-url", "--extra-index-url", "--index", "--default-index")
 
@@ -73,13 +92,9 @@ def plain_words(words: Sequence[str]) -> tuple[str, ...]:
     if not left:
         return ()
     left[0] = posixpath.basename(left[0]) if "/bin/" in left[0] else left[0]
-    if left[0] in _CONDA:
-        left[0] = "conda"
-        if left[1:2] == ["run"]:  # conda run -n mine pip install …
-            rest = left[2:]
-            while rest and rest[0].startswith("-"):
-                rest = rest[2:] if rest[0] in ("-n", "-p", "--name", "--prefix") else rest[1:]
-            return plain_words(rest)
+    left[0] = "conda" if left[0] in _CONDA else left[0]
+    if (run := without_runner(left)) != tuple(left):
+        return plain_words(run)
     if _PYTHON.fullmatch(left[0]):
         left[0] = "python"
         while left[1:2] and left[1] in ("-u", "-B", "-I", "-s", "-E"):
@@ -91,6 +106,38 @@ def plain_words(words: Sequence[str]) -> tuple[str, ...]:
     if _PIP.fullmatch(left[0]):
         left[0] = "pip"
     return tuple(_verb_first(left))
+
+
+def variables_before(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the variables of `env A=1 B=2 program`, with their values."""
+    made = list[tuple[str, str]]()
+    for word in words:
+        if _ASSIGNED.fullmatch(word):
+            name, _, value = word.partition("=")
+            made.append((name, value))
+        elif word not in _BEFORE and not word.startswith("-"):
+            break
+    return made
+
+
+def without_runner(words: Sequence[str]) -> tuple[str, ...]:
+    """Return a command without what runs it in an environment (`conda run -n mine`) or as a first process (`tini`)."""
+    left = list(words)
+    while left:
+        program = posixpath.basename(left[0])
+        if program in _FIRST_PROCESSES or left[0] in _OF_IMAGES:
+            left.pop(0)
+            while left and left[0].startswith("-"):
+                left.pop(0)
+        elif (program in _RUNNERS or program in _CONDA) and left[1:2] == ["run"]:
+            left = left[2:]
+            while left and left[0].startswith("-"):
+                left = left[2:] if left[0] in _OF_RUN else left[1:]
+            if program == "uv" and left and left[0].endswith(".py"):
+                left.insert(0, "python")
+        else:
+            break
+    return tuple(left)
 
 
 def _verb_first(words: list[str]) -> list[str]:

@@ -4,14 +4,20 @@ A subset of POSIX's grammar: plain commands behind one another. Of `if`, `for`, 
 functions and subshells no more is found than where they end: they are one command that is not looked into.
 """
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import NamedTuple
 
+from dockerread import expansions
 from dockerread.errors import ReadError
 
 MOST_COMMANDS = 5000
 _LONGEST_VALUE = 4096  #: characters of a variable: `A=$A$A` doubles
+_BETWEEN = "\x00"  #: stands between words that an unquoted variable is split into, and for an empty one
+#: commands that take assignments, whose values are not split; `_` stands for instructions of a Dockerfile
+_DECLARATIONS = (["export"], ["ARG"], ["local"], ["readonly"], ["declare"], ["_"])
+_LONGEST_COMMAND = 500  #: characters between `$(` and `)`
 _DEEPEST = 50  #: of compound commands, and of defaults within defaults
 _BLANK, _OPERATORS = " \t", "&|;()\n"
 #: words that begin a compound command → those that end it
@@ -19,6 +25,10 @@ _COMPOUND = {"if": "fi", "for": "done", "while": "done", "until": "done", "selec
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _BRACED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[1-9])(?:(:?[-+])(.*))?", re.DOTALL)
+_CHANGED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)([/%:].*)")
+_SHELLS = ("bash", "sh", "dash")
+_BEFORE_SHELL = ("sudo", "exec", "-E", "-H")
+_OF_TEXT = re.compile(r"-[a-z]*c")  #: bash -c, bash -lc
 _HEREDOC = re.compile(r"<<(-?)\s*(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\2")
 
 
@@ -81,10 +91,31 @@ def commands(text: str, first: int, variables: MutableMapping[str, str]) -> list
     """
     parsed = list[Simple]()
     for command in _joined(_Lexer(text, first, variables).commands()):
-        parsed.append(command)
+        parsed += unwrapped(command, variables)
         if len(parsed) > MOST_COMMANDS:
             raise ReadError(f"there are more than {MOST_COMMANDS} commands in it", kind="length")
     return parsed
+
+
+def unwrapped(command: Simple, variables: Mapping[str, str]) -> list[Simple]:
+    """Return the commands of `bash -c '…'`, with the lines of the whole; else the command itself.
+
+    Raises ReadError for more than anybody writes.
+    """
+    at = next((number for number, word in enumerate(command.words) if word not in _BEFORE_SHELL), 0)
+    words = command.words[at:]
+    is_shell = bool(words) and posixpath.basename(words[0]) in _SHELLS
+    options = words[1 : 1 + next((number for number, word in enumerate(words[1:]) if word[:1] != "-"), 0)]
+    is_plain = not (command.unknown or command.writes or command.before in ("|", "||"))
+    if not (is_shell and is_plain and options and _OF_TEXT.fullmatch(options[-1])):
+        return [command]
+    inner = list(_joined(_Lexer(words[1 + len(options)], 1, dict(variables)).commands()))
+    if len(inner) > MOST_COMMANDS:
+        raise ReadError(f"there are more than {MOST_COMMANDS} commands in it", kind="length")
+    return [
+        step._replace(line=command.line, end=command.end, before=step.before if number else command.before)
+        for number, step in enumerate(inner)
+    ]
 
 
 def _bounded(value: str) -> str:
@@ -97,7 +128,11 @@ def _variable(text: str, at: int, variables: Mapping[str, str], depth: int) -> t
     """Return the value of what a `$` begins, and where it ends. Raises Unknown."""
     if text.startswith("${", at):
         end = _closing(text, at + 2)
-        match = _BRACED.fullmatch(text[at + 2 : end])
+        match, other_form = _BRACED.fullmatch(text[at + 2 : end]), _CHANGED.fullmatch(text[at + 2 : end])
+        if other_form and not match and other_form[1] in variables:
+            value = expansions.changed(variables[other_form[1]], other_form[2])
+            if value is not None:
+                return _bounded(value), end + 1
         if not match or depth > _DEEPEST:
             raise Unknown(f"${{{text[at + 2 : min(end, at + 30)]}}} is not known here")
         name, operator, other = match.groups()
@@ -167,13 +202,14 @@ class _Lexer:
                 break
             if redirect := self._redirect():
                 word, why = self._word()
+                word = word.replace(_BETWEEN, " ")
                 end = self._line
                 writes += [word] if redirect.startswith((">", "&>")) else []
                 unknown = unknown or why
                 continue
             word, why = self._word()
             unknown = unknown or why
-            words.append(word)
+            words += self._split(word, words)
             end = self._line
         assigned = list[tuple[str, str]]()
         while words and (match := _ASSIGNMENT.fullmatch(words[0])):
@@ -249,7 +285,16 @@ class _Lexer:
         if unknown:
             return text[start : self._at], unknown
         word = "".join(made)
+        if not word and not set(text[start : self._at]) & set("'\""):
+            word = _BETWEEN  # an unquoted variable that is empty is no word
         return (word, "") if len(word) <= _LONGEST_VALUE else (word[:80], "a word is too long")
+
+    def _split(self, word: str, before: list[str]) -> list[str]:
+        """Return the words that an unquoted variable stands for; of a value that is assigned it is one."""
+        is_assigned = _ASSIGNMENT.fullmatch(word) and all(map(_ASSIGNMENT.fullmatch, before))
+        if is_assigned or before[:1] in _DECLARATIONS:
+            return [word.replace(_BETWEEN, " ")]
+        return [part for part in word.split(_BETWEEN) if part] if _BETWEEN in word else [word]
 
     def _part(self, char: str) -> str:
         """Take a quotation, a variable or a character. Raises Unknown, behind it."""
@@ -267,7 +312,7 @@ class _Lexer:
             self._move(self._at + 2)
             return "" if part == "\n" else part
         if char in "$`":
-            return self._value()
+            return re.sub(r"\s+", _BETWEEN, self._value())
         self._at += 1
         return char
 
@@ -300,8 +345,14 @@ class _Lexer:
             self._move(len(text) if end < 0 else end + 1)
             raise Unknown("`…` is known to the shell alone")
         if text.startswith("$(", start):
-            self._move(_end_of_parentheses(text, start + 2))
-            raise Unknown("$(…) is known to the shell alone")
+            end = _end_of_parentheses(text, start + 2)
+            self._move(end)
+            inside, printed = text[start + 2 : end - 1], None
+            if len(inside) <= _LONGEST_COMMAND:
+                printed = expansions.printed(inside, lambda part: expand(part, self._variables))
+            if printed is None:
+                raise Unknown("$(…) is known to the shell alone")
+            return printed
         try:
             value, end = _variable(text, start, self._variables, 0)
         except Unknown:

@@ -74,18 +74,19 @@ def take_arguments(
 def commands(step: Instruction, variables: Mapping[str, str]) -> list[shell.Simple]:
     """Return the commands of a RUN in any of its forms."""
     if step.words is not None:
-        return [shell.Simple(step.line, step.end, step.words)]
+        return shell.unwrapped(shell.Simple(step.line, step.end, step.words), variables)
     here = dict(variables)
     if step.flat.startswith("<<"):  # else a document is what a command reads
         return [command for first, body in step.heredocs for command in shell.commands(body, first, here)]
     return shell.commands(step.text, step.line, here)
 
 
-def pairs(text: str, variables: Mapping[str, str], *, spaced: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield names and values of ENV and LABEL; `spaced`: the old form `ENV NAME value` too. Raises shell.Unknown."""
+def pairs(text: str, variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield names and values of ENV and LABEL in both forms: `ENV NAME value` has one. Raises shell.Unknown."""
     first = text.split(maxsplit=1)
-    if spaced and first and "=" not in first[0]:
-        yield first[0], shell.expand(first[1].strip("\"'") if len(first) > 1 else "", variables)
+    if first and "=" not in first[0]:
+        value = re.sub(r"^=\s*", "", first[1]) if len(first) > 1 else ""  # `LABEL name = value`, as people write it
+        yield first[0], shell.expand(value.strip("\"'"), variables)
         return
     for word in shell.expand_words(text, variables):
         name, _, value = word.partition("=")
