@@ -96,14 +96,7 @@ def plan_lines(
     lines += [f"  disk      {aside.disk}"] if aside.disk else []
     torch = lock.package("torch")
     limits = fallback_limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
-    for outcome in outcomes:
-        if outcome.chosen:
-            lines.append(f"  source {outcome.candidate}: chosen" + (f": {meaning}" if meaning else ""))
-            lines += [f"    it {'; it '.join(limits)}"] if limits else []
-            lines += [f"    {aside.insist}"] if aside.insist else []
-        else:
-            fix = f" ({outcome.fix})" if outcome.fix else ""
-            lines.append(f"  source {outcome.candidate}: skipped: {outcome.constraint}{fix}")
+    lines += _source_lines(outcomes, meaning, limits, aside.insist)
     lines += _base_lines(lock, upkeep or Upkeep())
     if not limits and torch and (needed := driver_table.drivers_of(torch.version, lock.torch_cuda)):
         lines.append(f"  driver    {needed}")
@@ -112,29 +105,65 @@ def plan_lines(
     if lock.as_of and aside.verbose:
         newest = "; yours are the newest" if lock.additions.packages else ""
         lines.append(f"  as of     {lock.as_of}: what the recipe neither pins nor exempts{newest}")
-    compiled, times = _compiled_lines(lock), aside.compiling
-    if compiled and times and not aside.verbose:
-        compiled, times = ["; ".join([compiled[0], *times]), *compiled[1:]], ()
-    lines += [*compiled, *(f"    {line}" for line in times)]
-    if lock.additions.packages:
-        added = [package for package in lock.packages if package.name in lock.additions.packages]
-        names = ", ".join(f"{package.name} {package.version}" for package in added)
-        total = sum(package.file.size for package in added)
-        lines.append(f"  added     {number_of(len(added), 'package')}, {size(total)}: {names}")
+    lines += _compiling_lines(lock, aside)
+    lines += _added_lines(lock)
     lines += [f"  missing   {missing.told}" for missing in lock.missing]
-    of_stack = () if lock.additions.packages else lock.notes
-    usual = [*of_stack, *aside.usual]
-    notes = [*(note for note in lock.notes if note not in of_stack), *aside.notes]
-    lines += [f"  note      {_shortened(note)}" for note in (*notes, *(usual if aside.verbose else ()))]
+    lines += _note_lines(lock, aside)
     if lock.drifted:
         lines.append(f"  drift     {planning.drift_line(lock.drifted)}")
     if lock.unfixed:
         lines.append(f"  fixes     {planning.unfixed_line(lock.unfixed)}")
     lines += [*slim.plan_lines(plan), *allowances.plan_lines(plan)] if plan else []
-    left_out = len(usual) + bool(lock.as_of)
+    left_out = len(_usual_notes(lock, aside)) + bool(lock.as_of)
     if left_out and not aside.verbose:
         lines.append(f"  more      {setting(verbose=True).both()}: {number_of(left_out, 'line')} that each build has")
     return lines
+
+
+def _source_lines(
+    outcomes: Sequence[CandidateOutcome], meaning: str, limits: Sequence[str], insist: str
+) -> Iterator[str]:
+    """Yield what became of each candidate, and the limits of a chosen fall-back."""
+    for outcome in outcomes:
+        if not outcome.chosen:
+            fix = f" ({outcome.fix})" if outcome.fix else ""
+            yield f"  source {outcome.candidate}: skipped: {outcome.constraint}{fix}"
+            continue
+        yield f"  source {outcome.candidate}: chosen" + (f": {meaning}" if meaning else "")
+        if limits:
+            yield f"    it {'; it '.join(limits)}"
+        if insist:
+            yield f"    {insist}"
+
+
+def _compiling_lines(lock: Lock, aside: Aside) -> list[str]:
+    """Say what is compiled and how long that takes; in one line where a plan is short."""
+    compiled = _compiled_lines(lock)
+    if compiled and aside.compiling and not aside.verbose:
+        return ["; ".join([compiled[0], *aside.compiling]), *compiled[1:]]
+    return [*compiled, *(f"    {line}" for line in aside.compiling)]
+
+
+def _added_lines(lock: Lock) -> list[str]:
+    """Say which packages are the user's own."""
+    added = [package for package in lock.packages if package.name in lock.additions.packages]
+    if not lock.additions.packages:
+        return []
+    names = ", ".join(f"{package.name} {package.version}" for package in added)
+    total = sum(package.file.size for package in added)
+    return [f"  added     {number_of(len(added), 'package')}, {size(total)}: {names}"]
+
+
+def _note_lines(lock: Lock, aside: Aside) -> list[str]:
+    """Say the notes of a lock and of what was asked for, and of each build of the stack where a plan is long."""
+    own = lock.notes if lock.additions.packages else ()
+    usual = _usual_notes(lock, aside) if aside.verbose else []
+    return [f"  note      {_shortened(note)}" for note in (*own, *aside.notes, *usual)]
+
+
+def _usual_notes(lock: Lock, aside: Aside) -> list[str]:
+    """Return the notes that are the same for each build of a stack."""
+    return [*(() if lock.additions.packages else lock.notes), *aside.usual]
 
 
 def _moved_lines(lock: Lock) -> list[str]:

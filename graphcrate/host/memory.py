@@ -15,22 +15,22 @@ _NO_LIMIT = 1 << 60  #: version 1 says so where there is none
 
 def free_memory(root: Path = Path("/")) -> int:
     """Return the bytes that a program can have: what the kernel calls available, less where a cgroup has a limit."""
-    available = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", kernel_text(root / "proc/meminfo"), re.MULTILINE)
     free = int(available[1]) * 1024 if available else 0
     for folder, version in _cgroups(root):
         limit_name, use_name, dropped_name = _FILES[version]
-        limit = _number(_read(folder / limit_name))
+        limit = _number(kernel_text(folder / limit_name))
         if limit is None or limit >= _NO_LIMIT:
             continue
-        used = _number(_read(folder / use_name)) or 0
-        dropped = re.search(rf"^{dropped_name} (\d+)$", _read(folder / "memory.stat"), re.MULTILINE)
+        used = _number(kernel_text(folder / use_name)) or 0
+        dropped = re.search(rf"^{dropped_name} (\d+)$", kernel_text(folder / "memory.stat"), re.MULTILINE)
         free = min(free, limit - used + (int(dropped[1]) if dropped else 0))
     return max(free, 0)
 
 
 def _cgroups(root: Path) -> Iterator[tuple[Path, int]]:
     """Yield folder and version of this process's memory cgroup and of all above it, whose limits hold as well."""
-    for controllers, path in re.findall(r"^\d+:([^:]*):/(.*)$", _read(root / "proc/self/cgroup"), re.MULTILINE):
+    for controllers, path in re.findall(r"^\d+:([^:]*):/(.*)$", kernel_text(root / "proc/self/cgroup"), re.MULTILINE):
         top = root / "sys/fs/cgroup"
         if controllers == "":
             tops, version = (top, top / "unified"), 2
@@ -43,7 +43,8 @@ def _cgroups(root: Path) -> Iterator[tuple[Path, int]]:
             yield from ((start / part, version) for part in (inner, *inner.parents))
 
 
-def _read(path: Path) -> str:
+def kernel_text(path: Path) -> str:
+    """Return a file of the kernel's as text; empty where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

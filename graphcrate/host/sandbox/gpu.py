@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.host import arguments, process
+from graphcrate.host.memory import kernel_text
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.platform import DEFAULT, Platform, of_machine
 
@@ -116,7 +117,7 @@ def extend(environment: Mapping[str, str], host: HostGpu) -> dict[str, str]:
 
 def driver_version() -> str:
     """Version of the running NVIDIA driver ("535.54.03"); empty where there is none."""
-    return read_driver_version(_read(DRIVER)) or next(iter(_query("driver_version")), "")  # WSL has no such file
+    return read_driver_version(kernel_text(DRIVER)) or next(iter(_query("driver_version")), "")  # WSL has no such file
 
 
 def read_driver_version(text: str) -> str:
@@ -151,13 +152,13 @@ def visible(names: Sequence[str], chosen: str | None) -> list[str]:
 
 def gpu_models() -> tuple[str, ...]:
     """Names of the GPUs as the driver gives them, in its order; nvidia-smi is asked where there are no files (WSL)."""
-    texts = [_read(path) for path in sorted(GPUS.glob("*/information"))]
+    texts = [kernel_text(path) for path in sorted(GPUS.glob("*/information"))]
     return tuple(_first(r"^Model:\s*(\S.*?)\s*$", text) or "gpu" for text in texts) or _query("name")
 
 
 def cpu_model() -> str:
     """The first core's model name; empty where the kernel does not say it."""
-    return _first(r"^model name\s*:\s*(\S.*?)\s*$", _read(CPUS))
+    return _first(r"^model name\s*:\s*(\S.*?)\s*$", kernel_text(CPUS))
 
 
 def _query(field: str) -> tuple[str, ...]:
@@ -176,13 +177,6 @@ def _output(program: str, *words: str) -> str:
 
 def _names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()] if folder.is_dir() else []
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _first(pattern: str, text: str) -> str:
