@@ -391,5 +391,6 @@ def _of_conda(draft: Draft, text: str, line: int, notes: list[str]) -> str:
         add(draft.apt, Item(debian, line))
         return f"apt: {debian}"
     elif refused := [note for note in translated.notes if "not taken" in note and "by itself" not in note]:
-        notes += [f"{text}: conda's, and no package that is known on the index" for _ in refused[:1]]
+        known = [note.removeprefix(f"line:{line}: ") for note in refused if note.startswith("line:")]
+        notes += known or [f"{text}: conda's, and no package that is known on the index"]
     return made

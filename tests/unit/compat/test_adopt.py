@@ -134,6 +134,8 @@ def test_commands_of_a_run_are_split_as_a_shell_does(text, rows):
         ("CMD [\"--help\"]", "yours", "is an option, and the first word is a program"),
         ("LABEL --a=b", "yours", "'--a' is not a name of a label"),
         ("RUN frobnicate", "yours", "frobnicate is a program of its own"),
+        ("RUN conda install openbabel", "yours", "openbabel is not taken: the index has its source alone"),
+        ("RUN conda install opencv3=3.1", "yours", "opencv3=3.1: conda's, and no package that is known"),
     ],
 )  # fmt: skip
 def test_what_a_recipe_cannot_have_is_left_with_its_reason(text, fate, what):
