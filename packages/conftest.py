@@ -1,5 +1,5 @@
 """Tests of the libraries run in this repository as graphcrate's unit tests do: no process, no further than loopback."""
 
-from tests.unit.conftest import registry, server, stay_inside
+from tests.unit.conftest import registry, server, stay_inside, tmp_path_factory
 
-__all__ = ["registry", "server", "stay_inside"]
+__all__ = ["registry", "server", "stay_inside", "tmp_path_factory"]

@@ -1,17 +1,23 @@
 """Unit tests start no process and open no connection beyond loopback. Python's audit events say who tries."""
 
 import contextlib
+import copy
 import datetime
 import functools
 import ipaddress
+import os
+import shutil
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 import typer.main
 
 from graphcrate.attest import keys
 from graphcrate.compat.facts import gpu_table
+from graphcrate.host.disk.trees import remove_tree
 
 PROCESSES = {
     "subprocess.Popen",
@@ -25,6 +31,9 @@ PROCESSES = {
 }
 CONNECTIONS = {"socket.connect": 1, "socket.sendto": 1, "socket.getaddrinfo": 0}  #: event → index of its address
 
+
+MEMORY, ROOM = Path("/dev/shm"), 2 << 30  #: a file system in memory, and what it must have free for a worker's tests
+FOLDERS = "graphcrate-unit-tests-"  #: begins the names there; the number of their process follows
 
 #: what the suites of Debian were like is known of this day: bullseye had no updates any more, bookworm had LTS
 TODAY = datetime.date(2026, 11, 25)
@@ -76,6 +85,28 @@ def is_number(host):
 
 guard = Guard()
 sys.addaudithook(guard)
+
+
+@pytest.fixture(scope="session")
+def tmp_path_factory(request, tmp_path_factory):
+    """Make folders in memory where it has room: ext4 takes no inode that was freed a moment ago, and looks for others.
+
+    What a failed test leaves comes to where pytest keeps it.
+    """
+    if not (os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM):
+        yield tmp_path_factory
+        return
+    for killed in MEMORY.glob(f"{FOLDERS}*"):
+        with contextlib.suppress(FileNotFoundError):  # another worker removes it
+            if not Path("/proc", killed.name.split("-")[-2]).exists() and killed.stat().st_uid == os.geteuid():
+                remove_tree(killed)
+    in_memory = copy.copy(tmp_path_factory)
+    in_memory._basetemp = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-", dir=MEMORY))
+    yield in_memory
+    if request.session.testsfailed:
+        shutil.move(in_memory._basetemp, tmp_path_factory.getbasetemp())
+    else:
+        remove_tree(in_memory._basetemp)
 
 
 @pytest.fixture(scope="session", autouse=True)
