@@ -31,9 +31,9 @@ def findings(program, *arguments, text=None):
     return said if said or not done.returncode else f"{program} ended with {done.returncode}"
 
 
-def hadolint(text):
+def hadolint(*paths):
     """Findings of a hadolint that heeds no pragma: no configuration, no finding too small."""
-    return findings("hadolint", "--no-color", "--disable-ignore-pragma", "-", text=text)
+    return findings("hadolint", "--no-color", "--disable-ignore-pragma", *paths)
 
 
 def shellcheck(text):
