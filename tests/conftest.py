@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from graphcrate.compat.facts import addresses
+from graphcrate.host.disk.cache import place_apart
 from graphcrate.model.recipe import Channel
 
 # How long an example takes says something about the machine's other work, not about the code.
@@ -132,6 +133,12 @@ def index_answers():
 def project():
     """The project's root folder."""
     return ROOT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def folders_apart(tmp_path_factory):
+    """Keep no test waiting for what others removed by the ten thousand."""
+    place_apart(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,7 +16,7 @@ import bcrypt
 import msgspec
 import pytest
 
-from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.cache import Cache, place_apart
 from graphcrate.inputs.bases import Base as PreparedBase
 from graphcrate.inputs.bases import debian
 from graphcrate.model.lock import DebianBase, encode
@@ -70,6 +70,7 @@ def pytest_collection_finish(session):
         folder = Path(tempfile.gettempdir()) / f"{GROUND}{run[:8]}"
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)
+        place_apart(folder)
         session.config.stash[SHARED] = Shared(folder)
 
 

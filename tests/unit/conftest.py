@@ -91,7 +91,7 @@ sys.addaudithook(guard)
 def tmp_path_factory(request, tmp_path_factory):
     """Make folders in memory where it has room: ext4 takes no inode that was freed a moment ago, and looks for others.
 
-    What a failed test leaves comes to where pytest keeps it.
+    Leftovers of failed tests come to where pytest keeps them.
     """
     if not (os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM):
         yield tmp_path_factory

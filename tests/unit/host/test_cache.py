@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -231,3 +232,24 @@ def test_remove_tree_removes_read_only_folders(tmp_path):
     for _ in range(2):
         remove_tree(tmp_path / "a")
         assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(("kind", "asked"), [("ext4", 2), ("xfs", 0), ("", 0)])
+def test_folders_of_a_run_are_placed_apart_on_ext4_alone(monkeypatch, tmp_path, kind, asked):
+    """Those of all runs and those of this one; the other flags stay."""
+    extents, apart, told = 0x80000, 0x20000, []
+
+    def ioctl(_, number, value):
+        told.append(int.from_bytes(value, sys.byteorder))
+        return extents.to_bytes(8, sys.byteorder)
+
+    monkeypatch.setattr("graphcrate.host.disk.cache.file_system", lambda _: kind)
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    Cache(tmp_path / "cache").close()
+    assert told == [0, extents | apart] * asked
+
+
+def test_disk_that_refuses_to_place_folders_apart_is_used_as_it_is(monkeypatch, tmp_path):
+    monkeypatch.setattr("graphcrate.host.disk.cache.file_system", lambda _: "ext4")
+    monkeypatch.setattr(fcntl, "ioctl", Mock(side_effect=OSError(errno.ENOTTY, "")))
+    Cache(tmp_path / "cache").close()
