@@ -102,8 +102,12 @@ packages: .venv/ready-run ## try the packages of docs/packages.md, each in an im
 sources: .venv/ready-run ## compile the packages of docs/sources.md twice each, without an image; goes on where it stopped: make sources AGAIN=yes
 	@$(python) -m tools.source_packages $(if $(AGAIN),--again)
 
+packed = $(call option,pack,$(or $(COMPRESSION),$(KERNEL),zstd))
+# What is made of the image is looked at before it is built.
+strange_form = $(if $(filter-out gzip zstd,$(COMPRESSION)),$(error COMPRESSION is gzip or zstd, and not $(COMPRESSION)))$(if $(filter %.sif,$(OVER)),$(if $(shell test -f $(call quoted,$(OVER)) && echo yes),,$(error there is no file OVER=$(OVER): make sif $(filter-out OVER=%,$(filter STACK=% CUDA=%,$(foreach name,$(given),$(name)=$($(name))))) makes a SIF first)))
+
 sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=3.10; OVER=pyg.sif: what it has over that one
-	@$(if $(plan),$(stack) --plan,image=$$($(stack) $(call option,pack,$(or $(COMPRESSION),$(KERNEL),zstd))) && \
+	@$(strange_form)$(if $(plan),$(stack) $(packed) --plan,image=$$($(stack) $(packed)) && \
 	$(graphcrate) convert "$$image" $(if $(OVER),--to delta,--to sif) $(call option,over,$(OVER)) --force --link '$(or $(notdir $(basename $(RECIPE))),$(STACK))$(if $(OVER),.delta.sqsh,.sif)' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION)) $(node) $(quiet))
 
 publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key

@@ -17,7 +17,7 @@ from graphcrate.artifacts.formats.merged import check_digest, with_additions
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.formats.translated import layout_errors
 from graphcrate.artifacts.locate import find_image
-from graphcrate.compat.facts import facts
+from graphcrate.compat.facts import facts, suites
 from graphcrate.compat.facts.facts import numbers
 from graphcrate.compat.variants import catalog, targets
 from graphcrate.host import settings
@@ -300,7 +300,7 @@ def _start(job: _Job, below: Layout, name: origin.Origin) -> str:
         over = Path(f"{name.name.partition(':')[0]}.sif")
         over = made if (made := below.path.parent / over).is_file() else over
     shown = job.request.link or job.target
-    return f"apptainer run --nv --overlay {for_shell(str(shown))}:ro {for_shell(str(over))} python train.py"
+    return f"singularity run --nv --overlay {for_shell(str(shown))}:ro {for_shell(str(over))} python train.py"
 
 
 def _base_of(job: _Job) -> tuple[Layout, origin.Origin]:
@@ -461,6 +461,12 @@ def choose_compression(kernel: str | None) -> Compression:
     if (version := _KERNEL.match(kernel)) is None:
         raise UsageError(
             f"{kernel!r} is not a kernel's version",
+            next_step=f"{command(ETC, kernel='3.10')}    (`uname -r` on the target says it)",
+        )
+    oldest = min((base.kernel for base in suites.bases().values()), key=numbers)
+    if numbers(version[0]) < numbers(oldest):
+        raise UsageError(
+            f"Linux {kernel} runs no program of an image: their C libraries need {oldest} or newer",
             next_step=f"{command(ETC, kernel='3.10')}    (`uname -r` on the target says it)",
         )
     mounts_zstd = numbers(version[0]) >= numbers(facts.limit("kernel-zstd").since)

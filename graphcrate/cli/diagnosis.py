@@ -18,6 +18,7 @@ from graphcrate.cli.diagnosis_facts import FIXES, RELEASES
 
 arguments = doctor.arguments
 _SIGNS = {pattern.id: pattern.sign for pattern in PATTERNS}
+_EVERYWHERE = "apptainer-squashfs"  #: of which the doctor's own fix is of a time when gzip was the default
 _OF_AN_IMAGE = "/opt/venv/"  #: in a traceback: where an image has its packages
 
 
@@ -29,8 +30,9 @@ def main(argv: Optional[List[str]] = None, worded: Callable[[str], str] = str) -
 
 def explain(text: str) -> List[Answer]:
     """Return the answers to a text; of an image with what is typed to build another one."""
+    of_image = _OF_AN_IMAGE in text
     answers = explain_of_images(text)
-    return [_rebuilt(answer) for answer in answers] if _OF_AN_IMAGE in text else answers
+    return [_rebuilt(answer) if of_image or answer.id == _EVERYWHERE else answer for answer in answers]
 
 
 def _rebuilt(answer: Answer) -> Answer:
@@ -43,8 +45,15 @@ def _rebuilt(answer: Answer) -> Answer:
 
 
 def survey(host: Host, imports: Optional[bool] = None) -> Report:
-    """Every area with its findings, and those of `_known` behind them."""
-    return [(area, [*findings, *_known(findings)]) for area, findings in survey_of_images(host, imports)]
+    """Every area with its findings, as a host tells them, and those of `_known` behind them."""
+    areas = survey_of_images(host, imports)
+    return [(area, [*map(_renewed, findings), *_known(findings)]) for area, findings in areas]
+
+
+def _renewed(finding: Finding) -> Finding:
+    """The finding; of a kernel that mounts gzip alone with the option that writes it."""
+    is_old_kernel = finding.fix.startswith("./build.py convert REF --to sif    (gzip")
+    return finding._replace(fix=FIXES[_EVERYWHERE]) if is_old_kernel else finding
 
 
 def _known(findings: List[Finding]) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ RELEASES = (
 
 #: id of an error → what to do where its text is of an image
 FIXES = {
+    "apptainer-squashfs": "./build.py convert REF --to sif --kernel 3.10    writes gzip in place of zstd",
     "build-isolation": "make image WITH=…    (the package: its back-end gets torch and numpy); BUILD_APT=… for more",
     "cuda-of-extension": "make image CUDA=…    has both for one CUDA",
     "cudart": "make image CUDA=…    with the package too: it is compiled for that torch",

@@ -193,6 +193,10 @@ def _prune(image: str, to: str, ctx: "Context", *, prune: bool, yes: bool, as_js
             "publish takes an image, or --prune and a folder",
             next_step=f"{command('publish', 'NAME:TAG', to=to)}    or {command('publish', to='FOLDER', prune=True)}",
         )
+    if not place.path.is_dir():
+        raise UsageError(
+            f"there is no folder {str(place.path)!r}", next_step=command("publish", to="FOLDER", prune=True)
+        )
     known = bases.listed(place.path)
     doomed = [base for base in known if base.prunable]
     if yes:

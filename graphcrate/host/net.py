@@ -17,7 +17,7 @@ from patienthttp import errors
 from patienthttp.errors import BundleError, DifferentFileError, FetchFailure, NoAnswer
 
 #: of which another source is no help
-_OF_THIS_MACHINE = frozenset({NoAnswer.NAME_SERVER, NoAnswer.CERTIFICATE, NoAnswer.PROXY})
+_OF_THIS_MACHINE = frozenset({NoAnswer.NAME_SERVER, NoAnswer.CERTIFICATE}) | errors.OF_THE_PROXY
 
 
 class HttpError(NetworkError, errors.HttpError):

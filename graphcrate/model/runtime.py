@@ -43,7 +43,7 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedLine(NamedTuple):
-    """A line for users of a published image, with `{image}`, `{enroot}`, `{host}`, `{name}` and `{examples}` in it."""
+    """A line for users of a published image, with `{image}`, `{enroot}`, `{host}`, `{name}`, `{examples}`, `{gpus}`."""
 
     line: str
     without_tls: str  #: where the registry has no TLS
@@ -105,8 +105,8 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
         },
         published={
             "docker": PublishedLine(
-                "docker run --gpus all --rm -it {image}",
-                'docker run --gpus all --rm -it {image}    (daemon.json: "insecure-registries": ["{host}"])',
+                "docker run {gpus}--rm -it {image}",
+                'docker run {gpus}--rm -it {image}    (daemon.json: "insecure-registries": ["{host}"])',
             )
         },
         own=OwnImage(

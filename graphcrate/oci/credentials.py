@@ -43,7 +43,9 @@ def for_destination(reference: Reference, environment: Mapping[str, str]) -> Cre
             cause="A login has two parts. With an access token, any user name will do for many registries.",
             next_step=f"set {missing} too, or unset {present} and log in: podman login {for_shell(reference.host)}",
         )
-    return Credential(user=user, password=token) if user else find(reference, environment)
+    if user:
+        return Credential(user=user, password=token, given="REGISTRY_USER and REGISTRY_TOKEN")
+    return find(reference, environment)
 
 
 def trusted_realms(environment: Mapping[str, str]) -> tuple[str, ...]:

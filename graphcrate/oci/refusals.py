@@ -8,7 +8,7 @@ from graphcrate.model.errors import GraphcrateError, IntegrityError, LayoutError
 from graphcrate.oci.layout import REBUILD
 from ociregistry import errors
 from ociregistry.errors import Fault, RegistryFailure
-from patienthttp.errors import NOT_REACHED, FetchFailure, NoAnswer
+from patienthttp.errors import NOT_REACHED, OF_THE_PROXY, FetchFailure, NoAnswer
 
 
 class RefusedError(NetworkError, errors.RefusedError):
@@ -35,6 +35,8 @@ _CLASSES: Mapping[type[errors.RegistryError], type[GraphcrateError]] = {
 }
 
 _LOG_IN = "{see}check the name, or log in with podman or docker: podman login {registry}"
+#: where variables give the login, which go before what these programs store
+_CORRECT = "{see}correct REGISTRY_USER and REGISTRY_TOKEN; or unset both, and podman login {registry}"
 _ADMINISTRATOR = "ask the registry's administrator"
 
 #: kind → next step; of those that are absent the usual one of the class
@@ -63,7 +65,7 @@ _NEXT: Mapping[Fault, str] = {
 }
 
 #: kinds that keep the words of any fetch: they are about this machine
-_OF_ANY_FETCH = frozenset({NoAnswer.CERTIFICATE, NoAnswer.PROXY, NoAnswer.NAME_SERVER})
+_OF_ANY_FETCH = frozenset({NoAnswer.CERTIFICATE, NoAnswer.NAME_SERVER}) | OF_THE_PROXY
 _PASSING = frozenset({NoAnswer.STATUS, NoAnswer.CUT, NoAnswer.STALLED})
 
 
@@ -77,7 +79,8 @@ def error(failure: RegistryFailure) -> errors.RegistryError:
         "other_host": failure.other,
         "see": "see what the registry says; else " if failure.message else "",
     }
-    next_step = _NEXT.get(failure.kind, "").format_map(given)
+    step = _NEXT.get(failure.kind, "")
+    next_step = (_CORRECT if failure.given and step is _LOG_IN else step).format_map(given)
     made = _CLASSES[errors.class_of(failure.kind)](failure.what, cause=failure.cause, next_step=next_step)
     assert isinstance(made, errors.RegistryError)
     made.failure = failure

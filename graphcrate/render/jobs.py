@@ -290,13 +290,14 @@ def pai_image(text: str) -> str:
 
 
 def pulling(
-    image: Reference, name: str, *, inside: Reference | None = None, plain_http: bool = False
+    image: Reference, name: str, *, inside: Reference | None = None, plain_http: bool = False, on_gpus: bool = True
 ) -> dict[str, str]:
     """Return what users of a published image type, by runtime. `inside`: its address in the cloud's own network.
 
-    `plain_http`: the registry has no TLS, which each runtime has to be told.
+    `plain_http`: the registry has no TLS, which each runtime has to be told; `on_gpus`: else Docker needs no toolkit.
     """
     values = {"image": image, "enroot": image.enroot, "host": image.host, "name": name, "examples": EXAMPLES}
+    values["gpus"] = "--gpus all " if on_gpus else ""
     lines = {
         program: (typed.without_tls if plain_http else typed.line).format(**values)
         for runtime in RUNTIMES.values()

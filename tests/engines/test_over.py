@@ -33,7 +33,7 @@ def test_a_package_over_the_stack_s_sif_is_small_and_imports(
     done = workplace.run("convert", image, "--to", "delta", "--over", stack, *zstd, "--output", delta, "--json")
     assert done.json["size"] < base.stat().st_size / 50
     line = done.err.partition("to start it: ")[2].splitlines()[0]
-    assert line.startswith(f"apptainer run --nv --overlay {delta}:ro ")
+    assert line.startswith(f"singularity run --nv --overlay {delta}:ro ")
     run = ("exec", "--overlay", f"{delta}:ro", base, "python", "-c", SHOW)
     for path in (scratch, base, delta):
         path.chmod(path.stat().st_mode | 0o055)

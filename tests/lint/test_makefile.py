@@ -63,6 +63,26 @@ def test_a_goal_or_python_that_is_none_is_refused_before_any_recipe(words, said)
     assert not (ROOT / "x").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("COMPRESSION=xz",), "COMPRESSION is gzip or zstd, and not xz"),
+        (("COMPRESSION=xz", "PLAN=yes"), "COMPRESSION is gzip or zstd, and not xz"),
+        (
+            ("OVER=no such.sif", "STACK=torch"),
+            "there is no file OVER=no such.sif: make sif STACK=torch makes a SIF first",
+        ),
+    ],
+)
+def test_form_that_no_image_could_have_is_refused_before_one_is_built(words, said):
+    code, text = make("sif", *words)
+    assert (code, said in text, "typed=" in text) == (2, True, False), text
+
+
+def test_plan_of_a_sif_is_asked_with_the_kernel_that_mounts_it():
+    assert "--pack '3.10' --plan" in make("sif", "KERNEL=3.10", "PLAN=yes")[1]
+
+
 def test_program_is_told_the_goal_and_the_settings_that_were_typed():
     code, text = make("image", "CUDA=11.8", 'WITH=it\'s a "b" $$x', "GPU=v100", "AGAIN=")
     assert code == 0

@@ -198,5 +198,7 @@ class Registry(Destination):
         form, reference = push.request.form or "docker", push.reference
         pushed = push_layout(push.target, push.image.layout, form, push.ctx.progress)
         is_plain = credentials.is_plain(reference.host, push.ctx.environment)
-        lines = jobs.pulling(reference, push.image.report.name, inside=vpc_reference(reference), plain_http=is_plain)
+        report, inside = push.image.report, vpc_reference(reference)
+        on_gpus = report.torch_cuda != "cpu"
+        lines = jobs.pulling(reference, report.name, inside=inside, plain_http=is_plain, on_gpus=on_gpus)
         return Sent(pushed, form, str(reference), lines)

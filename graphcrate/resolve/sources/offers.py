@@ -34,6 +34,7 @@ from graphcrate.resolve.sources.channels import (
 from graphcrate.resolve.sources.failures import Failures, source_name
 from graphcrate.resolve.sources.storing import locked_file
 from graphcrate.resolve.sources.witnessing import witnessed
+from patienthttp.errors import OF_THE_PROXY, FetchFailure
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -74,9 +75,13 @@ class UnavailableError(NetworkError):
     unreachable: bool = False
 
 
-def unavailable(channel: Channel, reasons: list[str], *, unreachable: bool) -> UnavailableError:
-    """The error for these reasons, one per source."""
-    error = UnavailableError(f"{channel} channel: {'; '.join(dict.fromkeys(reasons))}", next_step=FIXES[channel])
+def unavailable(
+    channel: Channel, reasons: list[str], *, unreachable: bool, proxy: FetchFailure | None = None
+) -> UnavailableError:
+    """The error for these reasons, one per source. `proxy`: its failure, for which no other channel is a help."""
+    fix, cause = (proxy.next_step, proxy.cause) if proxy else (FIXES[channel], "")
+    what = f"{channel} channel: {'; '.join(dict.fromkeys(reasons))}"
+    error = UnavailableError(what, cause=cause, next_step=fix)
     error.unreachable = unreachable
     return error
 
@@ -219,12 +224,14 @@ class Offers:
         self, channel: Channel, project: str, target: "WheelTarget", accept: Callable[["Version"], bool], what: str
     ) -> Offer:
         """The newest accepted version's best wheel, of the first source with one. Raises UnavailableError."""
-        reasons, unreachable = [], True
+        reasons, unreachable, proxy = [], True, None
         for source, links in self._asked(channel, project):
             if isinstance(links, NetworkError):
                 is_absent = isinstance(links, HttpError) and links.failure.status == 404
                 has_none = f"{source.title} has no project {project} (HTTP 404)"
                 reasons.append(has_none if is_absent and source.kind is SourceKind.INDEX else links.brief)
+                if isinstance(links, HttpError) and links.failure.kind in OF_THE_PROXY:
+                    proxy = links.failure
                 unreachable = unreachable and not is_absent
                 continue
             unreachable = False
@@ -240,7 +247,7 @@ class Offers:
             reasons.append(f"{source.title} {_without_wheel(links, accept, project, what, target.python)}")
         if not reasons:
             raise unavailable(channel, ["no folder of wheels is named"], unreachable=False)
-        raise unavailable(channel, reasons, unreachable=unreachable)
+        raise unavailable(channel, reasons, unreachable=unreachable, proxy=proxy)
 
     def takes_connection(self, channel: Channel) -> bool:
         """Return whether a channel that no candidate names is reached; that it is not is said, without a time-out."""

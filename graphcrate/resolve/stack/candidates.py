@@ -293,5 +293,8 @@ def _none(
             what, cause=f"{setting(channel=request.channel)} forbids every other candidate.", next_step=step
         )
     if all(failure.unreachable for failure in failures.values()):
-        return NetworkError(what, cause="None of the channels can be reached from this machine.", next_step=step)
+        cause = next((failure.cause for failure in failures.values() if failure.cause), "")
+        return NetworkError(
+            what, cause=cause or "None of the channels can be reached from this machine.", next_step=step
+        )
     return ResolutionError(what, next_step=step)

@@ -33,6 +33,7 @@ from graphcrate.resolve.sources.failures import OtherBytesError, UngivenError, s
 from graphcrate.resolve.sources.offers import FIXES, Offer, Offers, Sources, uv_program
 from graphcrate.resolve.sources.storing import locked_file, store
 from graphcrate.resolve.sources.target import WheelTarget
+from patienthttp.connections import BUNDLES
 from patienthttp.errors import NoAnswer
 from patienthttp.retry import STALLED_TRIES
 
@@ -216,7 +217,7 @@ def compile_requirements(
             for name, value in settings.select_for_child(sources.environment).items()
             if not name.startswith("UV_") or name in KEPT
         }
-        variables = {"UV_HTTP_RETRIES": str(STALLED_TRIES)} | variables
+        variables = {"UV_HTTP_RETRIES": str(STALLED_TRIES)} | _trust(sources.environment) | variables
         variables |= {"UV_DEFAULT_INDEX": index, "UV_INDEX": " ".join(user.extra)}
         # All of them: the option would put the variable out of force.
         variables["UV_FIND_LINKS"] = ",".join(_find_links(user.further, wheels))
@@ -229,6 +230,14 @@ def compile_requirements(
         if done.returncode:
             raise process.failure(command, done.returncode, done.lines)
         return output.read_text(encoding="utf-8")
+
+
+def _trust(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which uv trusts whom our own requests trust: by itself it reads neither the system's nor pip's."""
+    given = next((environment[name] for name in BUNDLES if environment.get(name)), None)
+    if given is None:
+        return {"UV_SYSTEM_CERTS": "1"}
+    return {"SSL_CERT_DIR" if Path(given).is_dir() else "SSL_CERT_FILE": given}
 
 
 def _write_requirements(requirements: Sequence[str], named: Mapping[str, Source], folder: Path) -> Path:

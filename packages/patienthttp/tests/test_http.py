@@ -86,7 +86,7 @@ UNTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed: self-sig
         ),
         ("http://192.0.2.1/", ("socket.connect", TimeoutError("timed out")), NoAnswer.NO_ANSWER, 2),
         ("https://127.0.0.1:{port}/", ("ssl.SSLContext.wrap_socket", UNTRUSTED), NoAnswer.CERTIFICATE, 1),
-        ("https://through.a.dead.proxy/", None, NoAnswer.PROXY, 2),
+        ("https://through.a.dead.proxy/", None, NoAnswer.NO_PROXY, 2),
         ("http://127.0.0.1:{port}/loop", None, NoAnswer.REDIRECTS, 1),
         ("http://127.0.0.1:{port}/slow", None, NoAnswer.STALLED, 2),
         *((url, None, NoAnswer.ADDRESS, 1) for url in ("ftp//nowhere", "http://[::1", "gopher://host/x")),
@@ -232,6 +232,25 @@ def test_proxy_of_small_letters_and_of_the_scheme_is_preferred():
     environment["https_proxy"] = "http://first:1"
     assert proxy_for("https://example.org/", environment) == "http://first:1"
     assert proxy_for("http://example.org/", environment) == "http://third:1"
+
+
+@pytest.mark.parametrize(
+    ("proxy", "kind", "said"),
+    [
+        ("http://me:hunter2@127.0.0.1:1", NoAnswer.NO_PROXY, "the proxy does not answer (http://127.0.0.1:1)"),
+        ("socks5h://127.0.0.1:1080", NoAnswer.PROXY_ADDRESS, "none of http or https (socks5h://127.0.0.1:1080)"),
+        ("127.0.0.1:port", NoAnswer.PROXY_ADDRESS, "none of http or https (http://127.0.0.1:port)"),
+        ("http://", NoAnswer.PROXY_ADDRESS, "none of http or https"),
+    ],
+)
+def test_proxy_that_cannot_be_used_is_named_without_its_password(pauses, proxy, kind, said):
+    with pytest.raises(HttpError) as caught:
+        Client({"https_proxy": proxy}, sleep=pauses.append).request("GET", "https://index.example/simple/")
+    assert caught.value.failure.kind is kind
+    assert said in caught.value.brief
+    assert said in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert "env | grep -i proxy" in caught.value.next_step
 
 
 def test_reaches_connects_without_a_request(server, client, monkeypatch):

@@ -149,6 +149,8 @@ def test_convert_compression_follows_the_kernel(tmp_path, image):
     assert [converting.choose_compression(kernel) for kernel in kernels] == ["zstd"] + ["gzip"] * 2 + ["zstd"] * 3
     with refused(UsageError, "'latest' is not a kernel's version"):
         converted(tmp_path, kernel="latest")
+    with refused(UsageError, "Linux 2.6.32-754.el6 runs no program of an image", "3.2 or newer", "--kernel 3.10"):
+        converted(tmp_path, kernel="2.6.32-754.el6")
     with refused(UsageError, "Linux 3.10 cannot mount a SIF with zstd"):
         converted(tmp_path, kernel="3.10", compression=Compression.ZSTD)
 

@@ -194,9 +194,9 @@ def test_delta_over_a_sif_finds_the_layout_beside_it(images):
     shown = images / "pyg.delta.sqsh"
     result = converted(images, "delta", ref="pyg:1.0-mine", over=str(link), link=shown)
     assert result.size < 20_000
-    assert result.start == f"apptainer run --nv --overlay {shown}:ro {link} python train.py"
+    assert result.start == f"singularity run --nv --overlay {shown}:ro {link} python train.py"
     result = converted(images, "delta", ref="pyg:1.0-mine", over="pyg:1.0", force=True)
-    assert result.start == f"apptainer run --nv --overlay {result.path}:ro {sif} python train.py", "typed from here"
+    assert result.start == f"singularity run --nv --overlay {result.path}:ro {sif} python train.py", "typed from here"
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,27 @@ def test_finding_of_a_release_is_in_json_and_its_command_is_of_an_installed_pack
     assert "; graphcrate check FILE.sif" in out
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['squashfs: SQUASHFS error: Filesystem uses "zstd" compression.', "kernel reported a bad superblock for squashfs"],
+)
+def test_squashfs_that_an_old_kernel_does_not_mount_is_converted_with_that_kernel(tmp_path, monkeypatch, capsys, text):
+    monkeypatch.setattr(diagnosis.doctor, "Host", lambda: MadeUp(tmp_path))
+    assert diagnosis.main(["--explain", text]) == 0
+    said = capsys.readouterr().out
+    assert "./build.py convert REF --to sif --kernel 3.10" in said
+    assert "without --kernel" not in said, "zstd is what is written without it"
+
+
+def test_old_kernel_is_told_the_option_that_writes_gzip(tmp_path, monkeypatch, capsys):
+    el7 = {"/proc/sys/kernel/osrelease": "3.10.0-1160.el7.x86_64\n"}
+    monkeypatch.setattr(diagnosis.doctor, "Host", lambda: MadeUp(tmp_path, files=el7))
+    diagnosis.main(["--no-imports"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "convert REF --to sif --kernel 3.10" in said
+    assert "gzip, the default" not in said
+
+
 def test_releases_are_those_of_the_table():
     assert [row[:3] for row in RELEASES] == [("apptainer", "1.5.0", "1.5.1")]
     for version, objects in (("1.4.5", False), ("1.5.0", True), ("1.5.1", False), ("1.6.0", False), ("", False)):

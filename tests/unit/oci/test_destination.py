@@ -17,7 +17,7 @@ from tests.unit.registry_server import RegistryServer
 
 WANTED = reference.parse("registry.example/team/image")
 BOTH = {"REGISTRY_USER": "robot", "REGISTRY_TOKEN": "canary-token"}
-LOGIN = Credential(user="robot", password="canary-token")
+LOGIN = Credential(user="robot", password="canary-token", given="REGISTRY_USER and REGISTRY_TOKEN")
 
 
 def repository(server):
@@ -39,6 +39,15 @@ def test_registry_user_without_password_is_a_usage_error_without_secrets(name):
     with pytest.raises(UsageError, match=f"{name} is set") as caught:
         credentials.for_destination(WANTED, {name: BOTH[name]})
     assert "canary" not in str(caught.value)
+
+
+def test_wrong_login_of_the_variables_is_corrected_there_since_podman_login_would_not_count():
+    with RegistryServer(login="basic", user="robot", password="another") as server:
+        with refused(NetworkError, "The login of REGISTRY_USER and REGISTRY_TOKEN is not enough.") as caught:
+            repository(server).manifest("v1")
+    assert f"correct REGISTRY_USER and REGISTRY_TOKEN; or unset both, and podman login {server.host}" in str(
+        caught.value
+    )
 
 
 def test_credential_repr_hides_secrets():

@@ -92,7 +92,7 @@ def test_wrong_login_is_a_network_error(login):
         assert repository(server, ALICE).manifest("v1").digest == pushed["digest"]
         for wrong, cause in (
             (None, "There is no login for it here."),
-            (Credential(user="alice", password="no"), "The login on this machine is not enough."),
+            (Credential(user="alice", password="no"), "The login of this machine is not enough."),
         ):
             with refused(NetworkError, "refuses access", cause):
                 repository(server, wrong).manifest("v1")

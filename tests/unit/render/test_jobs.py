@@ -380,6 +380,8 @@ def test_pulling_gives_the_commands_for_each_runtime():
     told = jobs.pulling(parse(own), "pyg", inside=parse(own.replace("registry", "registry-vpc")))
     assert told["pai-accelerated"].split()[0] == "acme-registry-vpc.cn-shanghai.cr.aliyuncs.com/a/pyg:1_accelerated"
     plain = jobs.pulling(parse("10.0.0.5:5000/pyg:1"), "pyg", plain_http=True)
+    for_cpus = jobs.pulling(parse("registry.example/pyg:1"), "pyg", on_gpus=False)
+    assert for_cpus["docker"] == "docker run --rm -it registry.example/pyg:1", "no toolkit of NVIDIA's is needed"
     assert plain["singularity"].startswith("singularity pull --no-https pyg.sif")
     assert plain["enroot"].startswith("ENROOT_ALLOW_HTTP=yes enroot import")
     assert '"insecure-registries": ["10.0.0.5:5000"]' in plain["docker"]

@@ -329,6 +329,25 @@ def asked(monkeypatch):
     return found
 
 
+@pytest.mark.parametrize(
+    ("given", "trusted"),
+    [
+        ({}, {"UV_SYSTEM_CERTS": "1"}),
+        ({"PIP_CERT": "/site.pem"}, {"SSL_CERT_FILE": "/site.pem"}),
+        ({"SSL_CERT_FILE": "/own.pem", "PIP_CERT": "/site.pem"}, {"SSL_CERT_FILE": "/own.pem"}),
+        ({"REQUESTS_CA_BUNDLE": "/"}, {"SSL_CERT_DIR": "/"}),
+        ({"UV_SYSTEM_CERTS": "0"}, {"UV_SYSTEM_CERTS": "0"}),
+    ],
+)
+def test_uv_trusts_the_certificates_that_other_requests_trust(cache, asked, given, trusted):
+    """A site's own authority is in the system's store, which uv does not read by itself."""
+    sources = Sources(SourceOptions(), cache, given)
+    pinning.compile_requirements(["numpy"], BOOKWORM, "https://index.example/simple", sources, {})
+    ((_, environment),) = asked
+    names = ("UV_SYSTEM_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
+    assert {name: environment[name] for name in names if name in environment} == trusted
+
+
 @pytest.mark.parametrize("merged", [False, True])
 def test_uv_index_strategy_is_first_index_unless_the_user_sets_it(cache, asked, merged):
     """A company's own package, under whose name an attacker uploads a higher version to a public index."""

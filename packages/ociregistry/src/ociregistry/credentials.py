@@ -25,11 +25,12 @@ _IDENTITY = "<token>"  #: the user name with which a helper says that the secret
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """A login: a user with a password, or an identity token (OAuth 2 refresh token)."""
+    """A login: a user with a password, or an identity token (OAuth 2 refresh token). `given`: by which settings."""
 
     user: str = ""
     password: str = ""
     identity_token: str = ""
+    given: str = ""
 
     @property
     def basic(self) -> str:

@@ -45,7 +45,8 @@ class RegistryFailure(msgspec.Struct, frozen=True, kw_only=True):
     `host`: of the registry, with its port; `name`: of the repository; `digest`: what was asked for or sent; `other`:
     what was found instead, or a host that the registry names; `message`: the registry's own words, cut and without
     secrets; `subject`: what it does not take or have, in words, or a file; `detail`: of a certificate, a file or a
-    reference; `size`, `stated`: bytes, those that are there and those that were to be; `has_login`: one was sent.
+    reference; `size`, `stated`: bytes, those that are there and those that were to be; `has_login`: one was sent,
+    that of the settings `given`, if any.
     """
 
     kind: Fault
@@ -61,6 +62,7 @@ class RegistryFailure(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     stated: int = 0
     has_login: bool = False
+    given: str = ""
 
     @property
     def what(self) -> str:
@@ -79,7 +81,9 @@ class RegistryFailure(msgspec.Struct, frozen=True, kw_only=True):
             "reason": ", ".join(self.codes) or "no reason given",
             "says": self.message and f"The registry says: {self.message}",
             "first": self.message and f"The registry says: {self.message.rstrip('.')}. Else: ",
-            "login": "The login on this machine is not enough." if self.has_login else "There is no login for it here.",
+            "login": f"The login of {self.given or 'this machine'} is not enough."
+            if self.has_login
+            else "There is no login for it here.",
             "certificate": self.detail and f"; its {self.detail}",
         }
 

@@ -280,7 +280,9 @@ class Session:
         if self._is_open:
             return self.failed(Fault.PLAIN_LOGIN, other=host_of(self.address))
         kind = Fault.PUSH if self.writes else Fault.PULL
-        return self.failed(kind, response, status=401, has_login=self._credential is not None)
+        login = self._credential
+        given = login.given if login else ""
+        return self.failed(kind, response, status=401, has_login=login is not None, given=given)
 
     def unexpected(self, response: "Response", subject: str) -> RegistryError:
         """The error for an answer that ends the work: what the registry says of it, without our secrets."""

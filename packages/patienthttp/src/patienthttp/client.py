@@ -317,10 +317,11 @@ class Client:
                     preload_content=False,
                 )
             except connections.transport_errors() as error:
-                raise connections.broken(url, error) from error
+                proxy = connections.proxy_for(url, self._environment)
+                raise connections.broken(url, error, proxy=proxy) from error
 
     def _pool(self, url: str) -> "urllib3.PoolManager":
-        proxy = connections.proxy_for(url, self._environment)
+        proxy = connections.usable_proxy(url, self._environment)
         key = proxy, "https:" in (url[:6], proxy[:6])
         with self._lock:
             if key not in self._pools:

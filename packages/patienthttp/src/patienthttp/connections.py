@@ -14,12 +14,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patienthttp.errors import NAME_SERVER_FAILS, HttpError, NoAnswer, host_of, is_loopback
+from patienthttp.errors import NAME_SERVER_FAILS, HttpError, NoAnswer, host_of, is_loopback, redacted
 from patienthttp.patience import HeadTooLargeError, TooSlowError
 
 if TYPE_CHECKING:
     import urllib3
 
+#: variables that name the certificates to trust, the first one set
+BUNDLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 #: what the system's own words add nothing to
 _SAYS_ALL = frozenset({NoAnswer.NAME, NoAnswer.NAME_SERVER, NoAnswer.NO_ANSWER, NoAnswer.STALLED, NoAnswer.REFUSED})
 
@@ -88,6 +90,19 @@ def proxy_for(url: str, environment: Mapping[str, str]) -> str:
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
+def usable_proxy(url: str, environment: Mapping[str, str]) -> str:
+    """`proxy_for`, checked. Raises HttpError for an address that is none of a proxy that is spoken to."""
+    proxy = proxy_for(url, environment)
+    try:
+        parts = urllib.parse.urlsplit(proxy)
+        usable = not proxy or (parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0)
+    except ValueError:  # a port that is no number
+        usable = False
+    if not usable:
+        raise HttpError.of(NoAnswer.PROXY_ADDRESS, url, redacted(proxy))
+    return proxy
+
+
 def _networks(exempt: str) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]:
     for entry in exempt.split(","):
         with contextlib.suppress(ValueError):
@@ -112,9 +127,11 @@ def refused(url: str, response: "urllib3.BaseHTTPResponse") -> HttpError:
     return error
 
 
-def broken(url: str, error: Exception, *, body: bool = False) -> HttpError:
-    """Name a failure of the transport. `body`: after the headers came."""
+def broken(url: str, error: Exception, *, body: bool = False, proxy: str = "") -> HttpError:
+    """Name a failure of the transport. `body`: after the headers came; `proxy`: the address of the one that it took."""
     reason = _reason(error, body)
+    if reason is NoAnswer.NO_PROXY:
+        return HttpError.of(reason, url, redacted(proxy))
     if slow := next((cause for cause in _chain(error) if isinstance(cause, TooSlowError)), None):
         return HttpError.of(NoAnswer.STALLED, url, str(slow))
     if any(map(_is_head, _chain(error))):
@@ -132,6 +149,11 @@ def _reason(error: Exception, body: bool) -> NoAnswer:
     numbers = {getattr(cause, "errno", None) for cause in causes}
     late = isinstance(error, kinds.ConnectTimeoutError) and not isinstance(error, kinds.NewConnectionError)
     tests = (
+        (
+            NoAnswer.NO_PROXY,
+            isinstance(error, kinds.ProxyError)
+            and any(isinstance(cause, (kinds.NewConnectionError, kinds.ConnectTimeoutError)) for cause in causes),
+        ),
         (NoAnswer.PROXY, isinstance(error, kinds.ProxyError)),
         (
             NoAnswer.NAME_SERVER,

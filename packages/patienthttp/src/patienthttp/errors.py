@@ -31,6 +31,8 @@ class NoAnswer(StrEnum):
     CERTIFICATE = "certificate is not trusted"
     TLS = "no secure connection"
     PROXY = "the proxy does not let us through"
+    NO_PROXY = "the proxy does not answer"
+    PROXY_ADDRESS = "the proxy's address is none of http or https"
     STATUS = "HTTP error"
     REDIRECTS = "too many redirects"
     TOO_LARGE = "the answer is too large"
@@ -45,11 +47,13 @@ _TEMPORARY = frozenset({NoAnswer.STALLED, NoAnswer.CUT})
 NOT_REACHED = frozenset(
     {
         *(NoAnswer.NAME, NoAnswer.NAME_SERVER, NoAnswer.REFUSED, NoAnswer.UNREACHABLE),
-        *(NoAnswer.NO_ANSWER, NoAnswer.TLS, NoAnswer.PROXY),
+        *(NoAnswer.NO_ANSWER, NoAnswer.TLS, NoAnswer.PROXY, NoAnswer.NO_PROXY),
     }
 )
 #: failures of a server that others of its files would have too
-OF_THE_SERVER = NOT_REACHED | {NoAnswer.CERTIFICATE}
+OF_THE_SERVER = NOT_REACHED | {NoAnswer.CERTIFICATE, NoAnswer.PROXY_ADDRESS}
+#: kinds that are about the proxy, which the environment names
+OF_THE_PROXY = frozenset({NoAnswer.PROXY, NoAnswer.NO_PROXY, NoAnswer.PROXY_ADDRESS})
 #: of getaddrinfo(3): the name server was asked in vain, or refused; others say that it knows no such name
 NAME_SERVER_FAILS = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL})
 
@@ -62,6 +66,8 @@ _CAUSES: Mapping[NoAnswer, str] = {
     NoAnswer.NO_ANSWER: "A firewall drops the packets, or the host is down.",
     NoAnswer.STALLED: "The server, or the line to it, is overloaded or down; or a firewall lets the connection hang.",
     NoAnswer.CERTIFICATE: "A proxy of your site may sign connections with its own certificate.",
+    NoAnswer.NO_PROXY: "It is down, or its name or port in the environment is misspelt.",
+    NoAnswer.PROXY_ADDRESS: "Proxies of SOCKS are not spoken to; what gives one often gives one of HTTP too.",
     NoAnswer.FOREIGN: "A login page or a portal answers in its place, or the address is that of another page.",
 }
 
@@ -70,7 +76,7 @@ _NEXT: Mapping[NoAnswer, str] = {
     NoAnswer.NAME: "getent hosts {host}    asks the name servers of this machine",
     NoAnswer.NAME_SERVER: "getent hosts {host}    asks them again; once it answers, the same command again",
     NoAnswer.CERTIFICATE: "set SSL_CERT_FILE=/path/of/the/ca-bundle.crt and run the same command again",
-    NoAnswer.PROXY: "check https_proxy and no_proxy",
+    **dict.fromkeys(OF_THE_PROXY, "env | grep -i proxy    shows them: check https_proxy and no_proxy"),
     NoAnswer.FOREIGN: "open the address in a browser and log in there",
 }
 
@@ -174,7 +180,9 @@ class HttpError(FetchError):
     @property
     def brief(self) -> str:
         """In a few words, for a list: `name does not resolve (download.pytorch.org)`."""
-        return f"{self.failure.why} ({self.failure.host})" if self.failure.host else self.failure.why
+        where = self.failure.detail if self.failure.kind in OF_THE_PROXY else ""
+        where = where or self.failure.host
+        return f"{self.failure.why} ({where})" if where else self.failure.why
 
     @property
     def retries(self) -> int:

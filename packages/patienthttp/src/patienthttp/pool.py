@@ -17,11 +17,10 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from patienthttp import patience
-from patienthttp.connections import without_credentials
+from patienthttp.connections import BUNDLES, without_credentials
 from patienthttp.errors import BundleError
 
 CONNECTIONS = 16  #: kept open per host
-BUNDLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 UNSENT = 1 << 17  #: bytes that the kernel takes ahead of what it can send; those on their way do not count
 _RESET = struct.pack("ii", 1, 0)  #: SO_LINGER: drop what is unsent
 
