@@ -267,6 +267,7 @@ def _delta(job: _Job) -> _Written:
         )
     below, name = _base_of(job)
     compression = job.request.compression or choose_compression(job.kernel)
+    _refuse_unmounted(job, name)
     _refuse_existing(job)
     _note_compression(job, compression)
     sides, packs = [], []
@@ -291,6 +292,17 @@ def _delta(job: _Job) -> _Written:
     changed = with_additions(changed, runtime_files.over_additions(str(name), below.digest), job.created)
     _write_squashed(job, compression, changed, packs[1])
     return _Written(compression, start=_start(job, below, name))
+
+
+def _refuse_unmounted(job: _Job, name: origin.Origin) -> None:
+    """Raises UsageError for a difference to a SIF that its kernel does not mount."""
+    over = Path(job.request.over or "")
+    if choose_compression(job.kernel) is Compression.GZIP and origin.compression_of(over) is Compression.ZSTD:
+        again = command("convert", name.name, to="sif", kernel=job.kernel, output=str(over), force=True)
+        raise UsageError(
+            f"Linux {job.kernel} does not mount {over}, which has zstd: the difference to it would not start there",
+            next_step=f"{again}    makes it with gzip; then the same command again",
+        )
 
 
 def _start(job: _Job, below: Layout, name: origin.Origin) -> str:

@@ -10,8 +10,9 @@ from graphcrate.artifacts.formats.translated import layout_errors
 from graphcrate.model.command import command
 from graphcrate.model.errors import LayoutError, UsageError
 from graphcrate.model.words import joined
-from sifsquash import sif
+from sifsquash import images, sif
 from sifsquash.squashfs import Squashfs
+from sifsquash.values import Compression
 
 #: in a delta: the title of the image that it goes over
 OVER = ".singularity.d/over"
@@ -67,6 +68,14 @@ def is_of(path: Path, digest: str) -> bool:
         with Squashfs(path) as image:
             return encoded in image.content("/etc/rc")
     return False
+
+
+def compression_of(path: Path) -> Compression | None:
+    """Return how a SIF or a squashfs is compressed; None for another file, or a kind that we do not write."""
+    with contextlib.suppress(OSError, LayoutError, ValueError), layout_errors():
+        with Squashfs(path, images.root_offset(path)) as image:
+            return Compression(image.compression)
+    return None
 
 
 def is_delta(path: Path) -> bool:

@@ -3,9 +3,11 @@
 from graphcrate.checks.contracts.check import absent, check, is_root, passed, settings_check, since, unknown, warned
 from graphcrate.checks.contracts.paths import is_below
 from graphcrate.compat.facts import facts
+from graphcrate.model.command import command
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.runtime import AS_THE_USER
 
+_GZIP = f"{command('convert', 'NAME:TAG', to='sif', kernel='3.10')}    makes it with gzip"
 _ZSTD_KERNEL = facts.limit("kernel-zstd").since
 _BOUND = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
 
@@ -21,7 +23,14 @@ def squashfs(view: ImageView, host: Host) -> CheckVerdict:
         made = "layers: the squashfs is made when the image is converted"
         return passed("gzip, which every kernel mounts" if kind else made)
     unsure = unknown(f"{kind}: needs Linux {_ZSTD_KERNEL}", "--kernel VERSION")
-    return since(kind, "Linux", host.kernel, _ZSTD_KERNEL, "make it with gzip", unsure)
+    return since(
+        kind,
+        "Linux",
+        host.kernel,
+        _ZSTD_KERNEL,
+        _GZIP,
+        unsure,
+    )
 
 
 @settings_check("does not depend on USER", *AS_THE_USER)

@@ -114,12 +114,18 @@ def made_of(image: ImageEvidence, form: convert.ResultForm) -> Path | None:
 def converted(
     image: ImageEvidence, request: PublishRequest, form: convert.ResultForm, ctx: Context
 ) -> convert.Converted:
-    """Return the image in a runtime's own form, beside its layout; made where it is not there yet."""
+    """Return the image in a runtime's own form, beside its layout; made where it is not there yet.
+
+    One that is there keeps its compression, unless one is asked for: it may have been made for an old kernel.
+    """
     is_squashed = form != "oci-archive" or request.forms == (form,)  # alone, it refuses the options
+    compression = request.compression
+    if not (compression or request.kernel or form == "oci-archive") and (made := made_of(image, form)):
+        compression = origin.compression_of(made)
     order = convert.ConvertRequest(
         ref=str(image.layout.path),
         to=form,
-        compression=request.compression if is_squashed else None,
+        compression=compression if is_squashed else None,
         kernel=request.kernel if is_squashed else None,
         over=request.over if form == "delta" else None,
         images=request.output,

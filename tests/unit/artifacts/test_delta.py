@@ -187,6 +187,17 @@ def test_delta_says_its_compression_and_why_in_one_line(images, monkeypatch, mor
     assert [note.startswith(words) for note in notes] == [True], notes
 
 
+def test_delta_for_a_kernel_that_does_not_mount_its_sif_is_refused(images):
+    sif = converted(images, "sif", ref="pyg:1.0").path
+    wanted = {"ref": "pyg:1.0-mine", "over": str(sif), "kernel": "3.10"}
+    again = f"convert pyg:1.0 --to sif --force --output {sif} --kernel 3.10"
+    with refused(UsageError, f"Linux 3.10 does not mount {sif}", "zstd") as caught:
+        converted(images, "delta", **wanted)
+    assert sorted(again.split()) == sorted(caught.value.next_step.partition("    ")[0].split()[1:])
+    converted(images, "sif", ref="pyg:1.0", kernel="3.10", force=True)
+    assert converted(images, "delta", **wanted).compression == "gzip"
+
+
 def test_delta_over_a_sif_finds_the_layout_beside_it(images):
     sif = converted(images, "sif", ref="pyg:1.0").path
     link = images / "pyg.sif"

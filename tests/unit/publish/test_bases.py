@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from graphcrate.artifacts import origin
+from graphcrate.artifacts import convert, origin
 from graphcrate.model.errors import GateError, LayoutError, UsageError
 from graphcrate.publish import policy, publication
 from graphcrate.publish.destinations import bases
@@ -74,6 +74,17 @@ def test_plan_of_a_delta_lists_its_base_and_the_layers_that_are_its_own(site, tm
         "bases/torch-1.0.sif", "bases/torch-1.0.proofs", "torch-1.0-mine.delta.sqsh", "torch-1.0-mine.proofs"
     ]  # fmt: skip
     assert not shared.exists()
+
+
+def test_sif_that_was_made_for_an_old_kernel_is_published_as_it_is(site, tmp_path, ctx):
+    shared, publish = site
+    made = tmp_path / "dist" / "torch" / "1.0" / "torch.sif"
+    wanted = convert.ConvertRequest(ref="torch:1.0", to="sif", kernel="3.10", images=tmp_path / "dist")
+    convert.convert(wanted, ctx)
+    before = made.read_bytes()
+    publish("1.0", over="", forms=("sif",))
+    assert origin.compression_of(made) == "gzip"
+    assert (shared / "torch-1.0.sif").read_bytes() == made.read_bytes() == before
 
 
 def test_whole_image_of_the_folder_serves_as_base_and_is_never_prunable(site):
