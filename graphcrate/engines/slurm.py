@@ -21,7 +21,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import writing
 from graphcrate.host.process import Completed
 from graphcrate.model import codec
-from graphcrate.model.command import for_shell
+from graphcrate.model.command import ETC, command, for_shell
 from graphcrate.model.errors import UNREADABLE, BuildError, HostError, UsageError
 from graphcrate.model.runtime import BY_ENROOT
 from graphcrate.model.suite import SUITES
@@ -224,7 +224,9 @@ class Scheduler:
             failed, *complaints = error.what.splitlines()
             raise HostError(
                 f"Slurm refuses the job: {last_error(complaints or [failed])}",
-                next_step="sinfo    shows partitions and their nodes; see also --account, --gres, --time",
+                next_step=f"{command(ETC, time='08:00:00')}"
+                if "time specification" in error.what
+                else "sinfo    shows partitions and their nodes; see also --account, --gres, --time",
             ) from error
         job = answer.strip().splitlines()[-1].partition(";")[0]  # a federation adds the cluster
         self._orders[job] = file
@@ -291,7 +293,7 @@ def connect(ctx: Context, output: Path, partitions: Sequence[str], elsewhere: st
     if unknown := [name for name in partitions if name not in known]:
         raise UsageError(
             f"there is no partition {unknown[0]!r}; there are {', '.join(known) or 'none that you may use'}",
-            next_step=f"--partition {for_shell(known[0])}" if known else "ask the administrator of this cluster",
+            next_step=f"{command(ETC, partition=known[0])}" if known else "ask the administrator of this cluster",
         )
     return Scheduler(slurm, output / FOLDER, ctx.environment)
 

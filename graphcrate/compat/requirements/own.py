@@ -27,7 +27,7 @@ from graphcrate.compat.requirements.translated import is_stacks
 from graphcrate.model import git_address as git_addresses
 from graphcrate.model import toml
 from graphcrate.model.allowance import Allowance
-from graphcrate.model.command import Setting, command, for_shell, is_recipe_file, setting
+from graphcrate.model.command import ETC, Setting, command, for_shell, is_recipe_file, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.git_address import GitAddress
 from graphcrate.model.recipe import Additions, Expected, Variant
@@ -39,6 +39,8 @@ FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
 LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 in all
 _GIT = "git+"
 _NAMES = "lightning, 'dgl==2.1'"
+#: what stands between packages where no space does; not in brackets, nor before a bound
+_LISTED = re.compile(r"[，、；]|,(?=\s*[A-Za-z]|\s*$)(?![^\[\]]*\])")  # noqa: RUF001 (commas of a Chinese keyboard)
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _IMAGE_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
@@ -329,6 +331,11 @@ def _words(text: str) -> Iterable[str]:
     try:
         Requirement(text)
     except InvalidRequirement:
+        if "/" not in text and _LISTED.search(text):
+            spaced = " ".join(_LISTED.sub(" ", text).split())
+            raise UsageError(
+                f"--with {text!r}: packages are separated by spaces", next_step=str(command(ETC, with_=spaced))
+            ) from None
         try:
             return shlex.split(text)
         except ValueError as error:

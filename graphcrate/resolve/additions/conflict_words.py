@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from packaging.requirements import Requirement
@@ -132,15 +132,26 @@ def at_another_index(attempt: Attempt, clause: Clause, title: str, where: str) -
     )
 
 
-def absent(attempt: Attempt, clause: Clause, of_stack: Collection[str]) -> ResolutionError:
-    """The error for a name that no index has, with the nearest that we know. `of_stack`: names of its packages."""
+def absent(
+    attempt: Attempt,
+    clause: Clause,
+    of_stack: Collection[str],
+    instead: Callable[[Sequence[str]], str] | None = None,
+) -> ResolutionError:
+    """The error for a name that no index has, with the nearest that we know. `of_stack`: names of its packages.
+
+    `instead`: makes the command that asks for others.
+    """
     name = clause.requirement.name
     near = difflib.get_close_matches(name, {*WELL_KNOWN, *of_stack}, n=3)
     what = f"these packages cannot be added to {attempt.title}: the package index has no {name}"
     what += f", which {clause.who} needs" if clause.who else ""
+    right = [near[0] if asked.name == name else str(asked) for asked in attempt.asked] if near else []
+    again = instead(right) if instead and near[:1] == right[:1] and len(right) == 1 else ""
+    look = "look the name up where the package is documented: it may differ from what is imported"
     return ResolutionError(
         what + (f"; did you mean {' or '.join(near)}?" if near else ""),
-        next_step="look the name up where the package is documented: it may differ from what is imported",
+        next_step=f"{again}    (or {look})" if again else look,
     )
 
 

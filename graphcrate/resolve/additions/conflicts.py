@@ -145,6 +145,9 @@ class Conflicts:
         if limit.version:
             return requirement.specifier.contains(Version(limit.version).public, prereleases=True)
         there = {Version(release.version) for release in self.releases(str(canonicalize_name(requirement.name)))}
+        exact = [each.version for each in requirement.specifier if each.operator == "==" and "*" not in each.version]
+        if exact and all(limit.bound.contains(version, prereleases=True) for version in exact):
+            return True  # whether there is such a release is another question
         return not there or any(
             (requirement.specifier & limit.bound).contains(version, prereleases=True) for version in there
         )
@@ -238,7 +241,9 @@ class Conflicts:
         source = self.offers.elsewhere(str(canonicalize_name(clause.requirement.name)))
         if source:
             return conflict_words.at_another_index(self._attempt, clause, source.title, source.where)
-        return conflict_words.absent(self._attempt, clause, [package.name for package in self._stack.packages])
+        steps = self._context.next_steps
+        of_stack = [package.name for package in self._stack.packages]
+        return conflict_words.absent(self._attempt, clause, of_stack, steps.instead if steps else None)
 
     def without_release(self, obstacle: Obstacle, pins: Sequence[Requirement] = ()) -> ResolutionError:
         """The error for a package of which the index has releases, and none that can be taken, nor of these pins."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -76,6 +77,26 @@ def test_requirements_file_gives_packages_constraints_and_projects(folder):
     additions = own.given([], [folder / "requirements.txt"], [])
     assert additions.packages == ("lightning==2.1", "dgl >=2.0", "wandb", str((folder / "mypkg").resolve()))
     assert additions.constraints == ("numpy<2",)
+
+
+@pytest.mark.parametrize(
+    ("text", "spaced"),
+    [
+        ("lightning, wandb", "lightning wandb"),
+        ("lightning,wandb", "lightning wandb"),
+        ("lightning\uff0cwandb\u3001ray[tune, data]", "lightning wandb ray[tune, data]"),
+        ("einops,", "einops"),
+    ],
+)
+def test_packages_with_commas_between_them_are_given_back_with_spaces(text, spaced):
+    with refused(UsageError, f"'{text}': packages are separated by spaces", "next:  make … ") as caught:
+        own.given([text], [], [])
+    assert shlex.split(caught.value.next_step)[2] == f"WITH={spaced}"
+
+
+@pytest.mark.parametrize("text", ["ray[default,tune] einops", "ray>1,<2 einops", "ray>1, <2"])
+def test_commas_of_extras_and_bounds_are_no_list(text):
+    assert own.given([text], [], []).packages
 
 
 @pytest.mark.parametrize(

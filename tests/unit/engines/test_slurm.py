@@ -107,7 +107,8 @@ def test_unknown_partition_is_refused_with_the_existing_ones(tmp_path, monkeypat
     monkeypatch.setattr(slurm, "find", lambda *_: SimpleNamespace(partitions=lambda: ["dgx2", "old"]))
     ctx = Context(root=tmp_path, environment={})
     assert slurm.connect(ctx, tmp_path, ["dgx2"]).slurm
-    with pytest.raises(UsageError, match=r"no partition 'a100'; there are dgx2, old"):
+    step = "make … PARTITION=dgx2"
+    with refused(UsageError, "no partition 'a100'; there are dgx2, old", step):
         slurm.connect(ctx, tmp_path, ["dgx2", "a100"])
 
 

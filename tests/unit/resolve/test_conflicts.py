@@ -1,6 +1,7 @@
 """Reasons why packages cannot be added to a stack: conflicting requirements, and CUDA versions that fit."""
 
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
@@ -194,6 +195,23 @@ def test_package_without_a_usable_release_is_refused_with_existing_ones(conflict
 )
 def test_package_missing_from_the_index_is_refused(conflicts, clause, words):
     assert words in conflicts("11.8").absent(clause).what
+
+
+def test_misspelt_package_is_asked_for_by_its_near_name_in_the_command_that_was_typed(conflicts):
+    error = conflicts("11.8", "tqmd").absent(Clause("", Requirement("tqmd")))
+    assert error.next_step.startswith("make image CUDA=11.8 WITH=tqdm ")
+
+
+def test_version_that_no_index_has_is_not_laid_to_the_stack(conflicts):
+    made = conflicts("11.8")
+    made._releases["numpy"] = tuple(mock.Mock(version=version) for version in ("1.25.2", "2.0.0"))
+    assert [
+        made.is_against(Clause("", Requirement(f"numpy=={version}"))) for version in ("1.2", "1.25.2", "2.0.0")
+    ] == [
+        False,
+        False,
+        True,
+    ]
 
 
 # Names
