@@ -27,7 +27,7 @@ from graphcrate.compat.requirements.translated import is_stacks
 from graphcrate.model import git_address as git_addresses
 from graphcrate.model import toml
 from graphcrate.model.allowance import Allowance
-from graphcrate.model.command import ETC, Setting, command, for_shell, is_recipe_file, setting
+from graphcrate.model.command import Setting, command, for_shell, is_recipe_file, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.git_address import GitAddress
 from graphcrate.model.recipe import Additions, Expected, Variant
@@ -334,7 +334,7 @@ def _words(text: str) -> Iterable[str]:
         if "/" not in text and _LISTED.search(text):
             spaced = " ".join(_LISTED.sub(" ", text).split())
             raise UsageError(
-                f"--with {text!r}: packages are separated by spaces", next_step=str(command(ETC, with_=spaced))
+                f"--with {text!r}: packages are separated by spaces", next_step=f"write {setting(with_=spaced)}"
             ) from None
         try:
             return shlex.split(text)
