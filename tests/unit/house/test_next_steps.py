@@ -12,6 +12,7 @@ import tomllib
 import pytest
 
 from doctor import __main__ as doctor
+from graphcrate.cli import diagnosis
 from graphcrate.host.context import Context
 from graphcrate.model import command as commands
 from graphcrate.model.command import ETC, OPTIONS, SETTINGS, Command, Setting, command, setting, without
@@ -378,10 +379,10 @@ def test_no_text_of_an_installed_doctor_names_a_checkout(monkeypatch, tmp_path, 
     monkeypatch.setattr(commands, "INSTALLED", True)
     monkeypatch.setattr(doctor, "Host", lambda: MadeUp(tmp_path, OLD_KERNEL))
     for _, _, text in TEXTS:
-        doctor.main(["--explain", text], commands.as_typed)
-    doctor.main([], commands.as_typed)
+        diagnosis.main(["--explain", text], commands.as_typed)
+    diagnosis.main([], commands.as_typed)
     printed = capsys.readouterr().out
-    assert "graphcrate convert REF --to sif    (gzip, the default)" in printed
+    assert "graphcrate convert REF --to sif --kernel 3.10" in printed
     assert [line for line in printed.splitlines() if CHECKOUT.search(line) and not line.startswith("error:")] == []
 
 
