@@ -104,7 +104,7 @@ sources: .venv/ready-run ## compile the packages of docs/sources.md twice each, 
 
 packed = $(call option,pack,$(or $(COMPRESSION),$(KERNEL),zstd))
 # What is made of the image is looked at before it is built.
-strange_form = $(if $(filter-out gzip zstd,$(COMPRESSION)),$(error COMPRESSION is gzip or zstd, and not $(COMPRESSION)))$(if $(filter %.sif,$(OVER)),$(if $(shell test -f $(call quoted,$(OVER)) && echo yes),,$(error there is no file OVER=$(OVER): make sif $(filter-out OVER=%,$(filter STACK=% CUDA=%,$(foreach name,$(given),$(name)=$($(name))))) makes a SIF first)))
+strange_form = $(if $(filter-out gzip zstd,$(COMPRESSION)),$(error COMPRESSION is gzip or zstd, and not $(COMPRESSION)))
 
 sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=3.10; OVER=pyg.sif: what it has over that one
 	@$(strange_form)$(if $(plan),$(stack) $(packed) --plan,image=$$($(stack) $(packed)) && \
