@@ -68,10 +68,6 @@ def test_a_goal_or_python_that_is_none_is_refused_before_any_recipe(words, said)
     [
         (("COMPRESSION=xz",), "COMPRESSION is gzip or zstd, and not xz"),
         (("COMPRESSION=xz", "PLAN=yes"), "COMPRESSION is gzip or zstd, and not xz"),
-        (
-            ("OVER=no such.sif", "STACK=torch"),
-            "there is no file OVER=no such.sif: make sif STACK=torch makes a SIF first",
-        ),
     ],
 )
 def test_form_that_no_image_could_have_is_refused_before_one_is_built(words, said):
