@@ -342,6 +342,7 @@ def asked(monkeypatch):
 def test_uv_trusts_the_certificates_that_other_requests_trust(cache, asked, given, trusted):
     """A site's own authority is in the system's store, which uv does not read by itself."""
     sources = Sources(SourceOptions(), cache, given)
+    sources.user = UserIndexes("https://index.example/simple")
     pinning.compile_requirements(["numpy"], BOOKWORM, "https://index.example/simple", sources, {})
     ((_, environment),) = asked
     names = ("UV_SYSTEM_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
