@@ -19,7 +19,7 @@ _SHELL_FILES = (".bashrc", ".profile", ".bash_profile", ".zshrc", ".bash_aliases
 #: folders of PATH and LD_LIBRARY_PATH in whose place are the image's own
 _OF_IMAGE = re.compile(
     r"\$\{?\w+\}?|.*(conda|mamba|cuda|cudnn|venv|nvidia|nccl|torch|\.local/bin|/env/bin).*|/(usr(/local)?/)?s?bin"
-    r"|/(usr/(local/)?)?lib(32|64)?(/x86_64-linux-gnu)?"
+    r"|/(usr/(local/)?)?lib(32|64)?(/\w+-linux-gnu)?"
 )
 #: where Apptainer has variables that %post sets for later
 _ENVIRONMENTS = ("/.singularity.d/env/91-environment.sh", "/.singularity.d/env/90-environment.sh")
