@@ -13,6 +13,7 @@ import msgspec
 from graphcrate.model import codec
 from graphcrate.model.command import command
 from graphcrate.model.errors import RecipeError
+from projectfiles.files import unreadable
 
 Value = TypeVar("Value", bound=msgspec.Struct)
 #: gives (path of a field, what is wrong with it)
@@ -21,6 +22,7 @@ Contradictions = Callable[[Value], Iterable[tuple[str, str]]]
 _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 _AT_PATH = re.compile(r" - at `\$?([^`]*)`$")
 _WORD = re.compile(r"[\w.\[\]<>=!~+-]+")  #: a package
+_OTHER_QUOTES = {*"\u201c\u201d\u2018\u2019\u201e\xab\xbb\uff02\u300c\u300d"}
 _FIELD = re.compile(r"field `([^`]+)`")
 
 
@@ -32,10 +34,8 @@ def load(path: Path, kind: type[Value], contradictions: Contradictions[Value], f
         step = f"{command('init')}    writes a recipe of what is in this folder"
         raise RecipeError(f"there is no file {path}", next_step=step) from error
     except (OSError, ValueError) as error:
-        raise RecipeError(
-            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
-            next_step="give the path of a text file, in UTF-8",
-        ) from error
+        what, next_step = unreadable(path, error)
+        raise RecipeError(what, next_step=next_step) from error
     return parse(text, str(path), kind, contradictions, fields)
 
 
@@ -55,7 +55,7 @@ def parse(text: str, name: str, kind: type[Value], contradictions: Contradiction
     except tomllib.TOMLDecodeError as error:
         match = _AT_LINE.search(str(error))
         line = int(match[1]) if match and match[1] else text.count("\n") + 1
-        raise failure(line, _AT_LINE.sub("", str(error))) from error
+        raise failure(line, _AT_LINE.sub("", str(error)) + _other_quotes(text, line)) from error
     except (ValueError, RecursionError) as error:
         raise failure(1, _unreadable(error)) from error
     try:
@@ -67,6 +67,12 @@ def parse(text: str, name: str, kind: type[Value], contradictions: Contradiction
     for path, what in contradictions(made):
         raise failure(_line(text, path), f"{path}: {what}")
     return made
+
+
+def _other_quotes(text: str, line: int) -> str:
+    """Say which quotation marks of a line TOML has no use for: office programs and Chinese keyboards write them."""
+    marks = sorted({*"\n".join(text.splitlines()[line - 1 : line])} & _OTHER_QUOTES)
+    return f': it has {" and ".join(marks)}, and TOML takes " alone' if marks else ""
 
 
 def _unreadable(error: Exception) -> str:

@@ -205,6 +205,14 @@ def test_file_that_is_no_text_of_usual_size_is_an_error(content, tmp_path, capsy
     assert capsys.readouterr().err.startswith(f"projectfiles: {path}")
 
 
+def test_list_in_an_encoding_of_chinese_is_an_error_with_the_command_that_converts_it(tmp_path):
+    path = tmp_path / "requirements.txt"
+    path.write_bytes("einops\n# \u4e2d\u6587\n".encode("gbk"))
+    with pytest.raises(ProjectFileError, match="is not in UTF-8: line 2 has the byte 0xd6") as caught:
+        files.read_text(path)
+    assert caught.value.next_step.startswith(f"iconv -f gb18030 -t utf-8 {path} > {path}.utf8 && mv ")
+
+
 def test_file_in_utf_16_is_read_as_pip_reads_it(tmp_path):
     path = tmp_path / "requirements.txt"
     path.write_bytes("﻿einops==0.7\r\n".encode("utf-16-le"))

@@ -244,6 +244,7 @@ def test_own_recipe_is_read_with_all_its_fields(folder):
         ('files = { "/opt/graphcrate/suites/dna.py" = "mine.toml" }', RecipeError, "that prove the image"),
         ('files = { "/opt/a" = "mine.toml", "/opt/a/b" = "mine.toml" }', UsageError, "/opt/a/b makes it a folder"),
         ('pip = "einops"', RecipeError, r'mine.toml:2: pip: .*write pip = \["einops"\]'),
+        ("workdir = \u201c/opt/x\u201d", RecipeError, "mine.toml:2: .*: it has \u201c and \u201d, and TOML takes"),
         ('pip = "einops wandb"', RecipeError, r'write pip = \["einops", "wandb"\]'),
         ('smoke = "python /opt/x.py"', RecipeError, r'write smoke = \["python /opt/x.py"\]'),
         ('extend = "pyg"', RecipeError, "mine.toml:2: extend: .*did you mean extends"),
@@ -280,6 +281,15 @@ def test_invalid_own_recipe_is_an_error_with_its_line(folder, line, error, what)
     (folder / "mine.toml").write_text(f'extends = "pyg"\n{line}\n')
     with pytest.raises(error, match=what):
         own.load(folder / "mine.toml")
+
+
+def test_recipe_that_is_not_in_utf_8_is_an_error_with_its_line_and_the_command_that_converts_it(folder):
+    path = folder / "mine.toml"
+    path.write_bytes('extends = "pyg"\n# \u4e2d\u6587\n'.encode("gbk"))
+    with refused(
+        RecipeError, "is not in UTF-8: line 2 has the byte 0xd6", f"gb18030 -t utf-8 {path} > {path}.utf8 && mv"
+    ):
+        own.load(path)
 
 
 def test_own_recipe_with_folder_command_workdir_and_labels_is_read(folder):

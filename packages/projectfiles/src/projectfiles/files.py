@@ -167,5 +167,20 @@ def _check(path: Path, home: Path) -> None:
 
 
 def _unreadable(path: Path, error: Exception) -> ProjectFileError:
+    what, next_step = unreadable(path, error)
+    return ProjectFileError(what, kind="file", where=str(path), next_step=next_step)
+
+
+def unreadable(path: Path, error: Exception) -> tuple[str, str]:
+    """Return what is said of a text file that cannot be read, and the next step.
+
+    What is not in UTF-8 is most often in an encoding of Chinese, as Windows has it.
+    """
+    if isinstance(error, UnicodeDecodeError) and error.encoding == "utf-8":
+        line = error.object.count(b"\n", 0, error.start) + 1
+        old, new = shlex.quote(str(path)), shlex.quote(f"{path}.utf8")
+        step = f"iconv -f gb18030 -t utf-8 {old} > {new} && mv {new} {old}"
+        what = f"{printable(str(path))} is not in UTF-8: line {line} has the byte {error.object[error.start]:#04x}"
+        return what, f"{step}    (or -f with the encoding that it has)"
     what = f"{printable(str(path))} cannot be read: {getattr(error, 'strerror', None) or error}"
-    return ProjectFileError(what, kind="file", where=str(path), next_step="give the path of a text file, in UTF-8")
+    return what, "give the path of a text file, in UTF-8"
