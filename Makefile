@@ -107,7 +107,7 @@ packed = $(call option,pack,$(or $(COMPRESSION),$(KERNEL),zstd))
 strange_form = $(if $(filter-out gzip zstd,$(COMPRESSION)),$(error COMPRESSION is gzip or zstd, and not $(COMPRESSION)))
 
 sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=3.10; OVER=pyg.sif: what it has over that one
-	@$(strange_form)$(if $(plan),$(stack) $(packed) --plan,image=$$($(stack) $(packed)) && \
+	@$(strange_form)$(if $(plan),$(stack) $(packed) --plan,$(if $(OVER),base=$$($(graphcrate) inspect '$(OVER)') && )image=$$($(stack) $(packed)) && \
 	$(graphcrate) convert "$$image" $(if $(OVER),--to delta,--to sif) $(call option,over,$(OVER)) --force --link '$(or $(notdir $(basename $(RECIPE))),$(STACK))$(if $(OVER),.delta.sqsh,.sif)' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION)) $(node) $(quiet))
 
 publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key

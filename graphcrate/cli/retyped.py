@@ -41,6 +41,8 @@ _GOALS: dict[str, dict[str, tuple[str, ...]]] = {
     "images": {"matrix": ("cuda", "platform", "disk", "again", "jobs")},
 }
 
+_OVER = "over"  #: make's setting for the SIF below the one that is made
+
 _BARE = rf"[\w@%+=:,./{ETC}-]*[\w@%+=/{ETC}-]"  #: as `shlex.quote` leaves it; a comma at its end is the sentence's
 _REST = "[^']*'(?:\"'\"'[^']*')*"  #: of a word in quotation marks, as `shlex.quote` writes it
 _WORD = rf"(?:'{_REST}|{_BARE})"
@@ -184,7 +186,7 @@ class Typed:
         """Return the goal with the settings of another request; empty where one of them does not reach its commands."""
         reached = self._reached("") | _NAMING
         if self.request is None:
-            changed = list(asked)
+            changed = [*self._above(), *asked]
         else:
             # Others are the goal's own: `make sif` passes an engine.
             own = {each.name for each in self.request.settings} - reached
@@ -193,6 +195,11 @@ class Typed:
             if self.request.arguments != (name,):
                 changed += [*(Setting(each, "") for each in _NAMING), _naming(name)]
         return self._by_make(changed) if {each.name for each in changed} <= reached else ""
+
+    def _above(self) -> list[Setting]:
+        """Return what takes the settings of an image over another one away, where that one is asked for."""
+        names = {each.name for each in self.given}
+        return [Setting(name, "") for name in names & {_OVER, *_OF_ANY_IMAGE}] if _OVER in names else []
 
     def _calls(self, verb: str) -> bool:
         """Return whether a goal of make was typed that calls this command; empty: any."""

@@ -122,6 +122,13 @@ def test_error_of_a_goal_ends_with_the_goal_and_its_settings_and_one_changed(wor
     assert (done.returncode, f"next:  {step}" in done.stderr) == (2, True), done.stderr
 
 
+def test_sif_over_a_file_that_is_not_there_ends_before_the_image_is_planned():
+    words = ["make", "-o", ".venv/ready-run", "sif", "CUDA=11.8", "OVER=nothing.sif"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, "there is no file 'nothing.sif'" in done.stderr) == (2, True), done.stderr
+    assert "plan for" not in done.stderr
+
+
 def test_every_goal_with_a_help_line_is_known():
     helped = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert len(helped) > 15
