@@ -136,7 +136,7 @@ serve: .venv/ready-serve ## open the page that plans and builds images for a sit
 # A file's tests stay on one worker and share its fixtures; files begin in their order, those with images first.
 pytest = $(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # They wait for daemons, jobs and limits of time for half of their time. All that is slow is there.
-pytest_engines = $(pytest) -n 4 -p tests.processor tests/engines
+pytest_engines = $(pytest) -n 3 -p tests.processor tests/engines
 
 ifneq ($(filter test,$(MAKECMDGOALS)),)
 $(info make test: lint, unit tests, one real image, and the engines that are here. Next: make test-engines installs Docker, Podman,)

@@ -59,7 +59,8 @@ def test_what_a_first_user_compiles_a_second_one_gets_by_its_signature(users):
     (second.folder / "cosign.pub").write_bytes((first.folder / "cosign.pub").read_bytes())
     taken = second.typed(take, HERE)
     (said,) = [line for line in taken.stderr.splitlines() if line.startswith("from a shared cache, signed by a key")]
-    assert said.endswith("added packages, compiled"), "the layer with its wheel"
+    # Both have locked it on one day, so it is one image; around midnight, the layer with its wheel is taken.
+    assert said.endswith(("-annoy", "added packages, compiled")), said
     assert "compiling annoy" not in taken.stderr
     assert layers(second) == layers(first)
     for action in ("push --cache-key cosign.key", "list", "verify"):
