@@ -68,7 +68,7 @@ def today() -> datetime.date:
 
 
 def day_began() -> int:
-    """Return when the day began, in UTC, in Unix seconds: the time of what all who make it on a day have alike."""
+    """Return when the day began, in UTC, in Unix seconds: the same for all who lock on that day."""
     return int(now()) // 86_400 * 86_400
 
 

@@ -16,7 +16,7 @@ from graphcrate.model.words import listed
 
 _Reader = Callable[[Draft, Place, Sequence[str], int], Outcome]
 _SHELL_FILES = (".bashrc", ".profile", ".bash_profile", ".zshrc", ".bash_aliases", ".condarc", ".inputrc", ".vimrc")
-#: folders of PATH and LD_LIBRARY_PATH in whose place are the image's own
+#: folders of PATH and LD_LIBRARY_PATH for which the image has its own
 _OF_IMAGE = re.compile(
     r"\$\{?\w+\}?|.*(conda|mamba|cuda|cudnn|venv|nvidia|nccl|torch|\.local/bin|/env/bin).*|/(usr(/local)?/)?s?bin"
     r"|/(usr/(local/)?)?lib(32|64)?(/\w+-linux-gnu)?"
@@ -53,7 +53,7 @@ def variable(draft: Draft, name: str, value: str, line: int) -> Outcome:
     """Take a variable of the image."""
     if not _VARIABLE.fullmatch(name):
         return Outcome("yours", f"{name} is not a name of a variable")
-    own = list[str]()  #: folders of it in whose place the image has nothing
+    own = list[str]()  #: folders of it that the image has nothing for
     if name in ("PATH", "LD_LIBRARY_PATH"):
         parts = list(dict.fromkeys(part for part in value.split(":") if part))
         own = [part for part in parts if not _OF_IMAGE.fullmatch(part)]
@@ -73,7 +73,7 @@ def variable(draft: Draft, name: str, value: str, line: int) -> Outcome:
 
 
 def _path(draft: Draft, own: Sequence[str], others: Sequence[str], line: int) -> Outcome:
-    """Take the folders of PATH that are not in whose place the image has its own."""
+    """Take the project's own folders of PATH; `others`: those for which the image has its own."""
     value = ":".join([*own, "$PATH"])
     if faults := list(reserved.of_environment({"PATH": value})):
         return Outcome("yours", faults[0])

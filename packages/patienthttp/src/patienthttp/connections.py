@@ -91,7 +91,7 @@ def proxy_for(url: str, environment: Mapping[str, str]) -> str:
 
 
 def usable_proxy(url: str, environment: Mapping[str, str]) -> str:
-    """`proxy_for`, checked. Raises HttpError for an address that is none of a proxy that is spoken to."""
+    """Return `proxy_for`, checked. Raises HttpError for an address that is neither http nor https, or has no host."""
     proxy = proxy_for(url, environment)
     try:
         parts = urllib.parse.urlsplit(proxy)
