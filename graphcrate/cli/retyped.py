@@ -42,6 +42,9 @@ _GOALS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 _OVER = "over"  #: make's setting for the SIF below the one that is made
+_CHOOSING = {"cuda", "gpu", "driver", "target"}  #: settings that choose a stack's CUDA version
+#: settings that an image and the one below it have alike
+_SAME_BELOW = {*_CHOOSING, "stack", "platform", "channel", "mirror", "wheels", "extensions"}
 
 _BARE = rf"[\w@%+=:,./{ETC}-]*[\w@%+=/{ETC}-]"  #: as `shlex.quote` leaves it; a comma at its end is the sentence's
 _REST = "[^']*'(?:\"'\"'[^']*')*"  #: of a word in quotation marks, as `shlex.quote` writes it
@@ -186,7 +189,7 @@ class Typed:
         """Return the goal with the settings of another request; empty where one of them does not reach its commands."""
         reached = self._reached("") | _NAMING
         if self.request is None:
-            changed = [*self._above(), *asked]
+            changed = self._below(asked)
         else:
             # Others are the goal's own: `make sif` passes an engine.
             own = {each.name for each in self.request.settings} - reached
@@ -196,10 +199,16 @@ class Typed:
                 changed += [*(Setting(each, "") for each in _NAMING), _naming(name)]
         return self._by_make(changed) if {each.name for each in changed} <= reached else ""
 
-    def _above(self) -> list[Setting]:
-        """Return what takes the settings of an image over another one away, where that one is asked for."""
+    def _below(self, asked: Sequence[Setting]) -> list[Setting]:
+        """Return what changes the goal into one for the image that is asked for.
+
+        Where OVER= was typed, that is the image below: of the same stack and for the same machine, without additions.
+        """
         names = {each.name for each in self.given}
-        return [Setting(name, "") for name in names & {_OVER, *_OF_ANY_IMAGE}] if _OVER in names else []
+        if _OVER not in names:
+            return list(asked)
+        removed = [Setting(name, "") for name in names & ({_OVER, "recipe", *_OF_ANY_IMAGE} - _SAME_BELOW)]
+        return removed if names & _CHOOSING else [*removed, *asked]
 
     def _calls(self, verb: str) -> bool:
         """Return whether a goal of make was typed that calls this command; empty: any."""

@@ -247,6 +247,10 @@ def test_each_goal_of_make_that_asks_for_a_stack_keeps_its_name_in_next_steps():
         ("run pyg:1", None, command("image", "pyg", cuda="13.2"), "make image CUDA=13.2"),
         ("inspect base.sif", "make sif CUDA=11.8 WITH=a KERNEL=3.10 OVER=base.sif",  # of which there is no file
          command("image", "pyg", cuda="11.8"), "make sif CUDA=11.8 KERNEL=3.10"),
+        ("inspect base.sif", "make sif TARGET=dgx2 APT=git OVER=base.sif",
+         command("image", "pyg", cuda="11.8"), "make sif TARGET=dgx2"),
+        ("inspect base.sif", "make sif RECIPE=mine.toml OVER=base.sif",
+         command("image", "pyg", cuda="11.8"), "make sif CUDA=11.8"),
     ],
 )  # fmt: skip
 def test_step_with_a_whole_request_keeps_what_no_request_has(asked, words, by, step, whole):
