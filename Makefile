@@ -163,8 +163,9 @@ faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes dist/
 	@records=$$(mktemp -d) && trap 'rm -rf "$$records"' EXIT && \
 	FAULTS='$(FAULTS)' FAULTS_RECORDS="$$records" $(pytest) --dist worksteal -m faults tests/faults && $(python) -m tests.faults.page "$$records"
 
-fuzz: .venv/ready-dev ## read mutated wheels, packages, locks, images, answers and what people type: FUZZ of each (20000); race what is shared: RACES seconds of each (10)
+fuzz: .venv/ready-dev ## read mutated wheels, packages, locks, images, answers and what people type: FUZZ of each (20000); race what is shared: RACES seconds of each (10); try properties with 1000 new examples of each
 	@FUZZ='$(or $(FUZZ),20000)' RACES='$(or $(RACES),10)' $(python) -m pytest -n 2 -m fuzz tests/unit
+	@$(python) -m pytest -n 2 -m hypothesis --hypothesis-profile explore tests/unit packages
 
 mutations: .venv/ready-dev ## break the code on purpose, a line at a time, and see that the tests notice: some six minutes
 	@$(python) -m tools.mutations

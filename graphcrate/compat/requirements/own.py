@@ -40,7 +40,7 @@ LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 i
 _GIT = "git+"
 _NAMES = "lightning, 'dgl==2.1'"
 #: what stands between packages where no space does; not in brackets, nor before a bound
-_LISTED = re.compile(r"[，、；]|,(?=\s*[A-Za-z]|\s*$)(?![^\[\]]*\])")  # noqa: RUF001 (commas of a Chinese keyboard)
+_LISTED = re.compile(r"[，、；]|,(?=\s*[A-Za-z,]|\s*$)(?![^\[\]]*\])")  # noqa: RUF001 (commas of a Chinese keyboard)
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _IMAGE_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
@@ -333,6 +333,9 @@ def _words(text: str) -> Iterable[str]:
     except InvalidRequirement:
         if "/" not in text and _LISTED.search(text):
             spaced = " ".join(_LISTED.sub(" ", text).split())
+            if not spaced:
+                usual = setting(with_="lightning wandb").both()
+                raise UsageError(f"--with {text!r} names no package", next_step=f"name them: {usual}") from None
             raise UsageError(
                 f"--with {text!r}: packages are separated by spaces", next_step=f"write {setting(with_=spaced)}"
             ) from None

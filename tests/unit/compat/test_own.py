@@ -94,6 +94,12 @@ def test_packages_with_commas_between_them_are_given_back_with_spaces(text, spac
     assert shlex.split(caught.value.next_step)[1] == f"WITH={spaced}"
 
 
+@pytest.mark.parametrize("text", [",", " , ,", "\uff0c", "\u3001\uff1b"])
+def test_commas_alone_name_no_package(text):
+    with refused(UsageError, "names no package", "next:  name them: 'WITH=lightning wandb'"):
+        own.given([text], [], [])
+
+
 @pytest.mark.parametrize("text", ["ray[default,tune] einops", "ray>1,<2 einops", "ray>1, <2"])
 def test_commas_of_extras_and_bounds_are_no_list(text):
     assert own.given([text], [], []).packages
