@@ -8,7 +8,16 @@ from dockerread import shell
 from dockerread.installers import plain_words, variables_before
 from dockerread.shell import Simple
 from graphcrate.compat.adopt import installs
-from graphcrate.compat.adopt.draft import BASE_VARIABLES, Draft, Fate, Item, Place, row_of_command, row_of_variable
+from graphcrate.compat.adopt.draft import (
+    BASE_VARIABLES,
+    CommandRow,
+    Draft,
+    Fate,
+    Item,
+    Place,
+    row_of_command,
+    row_of_variable,
+)
 from graphcrate.compat.adopt.installs import Outcome
 from graphcrate.compat.facts import build_environment, reserved
 from graphcrate.compat.requirements import own_files
@@ -83,38 +92,55 @@ def _path(draft: Draft, own: Sequence[str], others: Sequence[str], line: int) ->
 
 
 def _outcome(draft: Draft, place: Place, command: Simple, follows: Simple | None) -> Outcome:
-    if not command.words and not command.unknown:
-        return Outcome("nothing", "a variable of the lines behind it")
+    """Find what becomes of a command; `follows` is the one behind it."""
     words = plain_words(command.words)
     if not words and not command.unknown:
-        return Outcome("nothing", "it runs nothing")
+        return Outcome("nothing", "it runs nothing" if command.words else "a variable of the lines behind it")
     row = row_of_command(words)
-    if command.unknown and not (row and row.fate == "nothing"):
+    if command.unknown and not _is_nothing(row):
         return Outcome("yours", command.unknown)
-    is_nothing = row is not None and row.fate == "nothing"
+    if (outcome := _between(command, follows, row)) is not None:
+        return outcome
+    if command.writes:
+        return _written(draft, command)
+    if row is None:
+        return Outcome("yours", f"{words[0]} is a program of its own, and a recipe runs none")
+    return _by_row(draft, place, command, words, row)
+
+
+def _is_nothing(row: CommandRow | None) -> bool:
+    """Return whether an image does without such commands."""
+    return row is not None and row.fate == "nothing"
+
+
+def _between(command: Simple, follows: Simple | None, row: CommandRow | None) -> Outcome | None:
+    """Find what becomes of a command that runs by what another one does; None: it stands alone."""
+    is_nothing = _is_nothing(row)
     if command.before == "||":
         fate: Fate = "nothing" if is_nothing else "yours"
         return Outcome(fate, "it is for where the command before it fails")
     if follows and follows.before == "||" and not is_nothing:
         instead = row_of_command(plain_words(follows.words))
-        if instead is None or instead.fate != "nothing":
+        if not _is_nothing(instead):
             return Outcome("yours", "another command takes its place where it fails")
     if command.before == "|" and not (row and row.reader):
-        is_text = row is not None and row.fate == "nothing"
-        return (
-            Outcome("nothing", row.why) if row and is_text else Outcome("yours", "it takes what another command says")
-        )
-    if command.writes:
-        return _written(draft, command)
-    if row is None:
-        return Outcome("yours", f"{words[0]} is a program of its own, and a recipe runs none")
+        if row is not None and is_nothing:
+            return Outcome("nothing", row.why)
+        return Outcome("yours", "it takes what another command says")
+    return None
+
+
+def _by_row(draft: Draft, place: Place, command: Simple, words: Sequence[str], row: CommandRow) -> Outcome:
+    """Have the row's reader take the command; without one, the row says what becomes of it."""
     if not row.reader:
         script = installs.own_script(draft, place, words) if row.fate == "yours" else None
         return script or Outcome(row.fate, row.why)
-    skipped = 2 if row.reader in ("pip", "conda", "apt", "clone", "checkout") else 1
-    given = words if row.reader in ("project", "setup") else words[skipped:]
-    outcome = _READERS[row.reader](draft, place, given, command.line)
-    return _with_variables(draft, command, outcome) if row.reader in ("pip", "setup", "project") else outcome
+    if row.reader in _OF_TWO_WORDS:
+        words = words[2:]
+    elif row.reader not in _OF_ALL_WORDS:
+        words = words[1:]
+    outcome = _READERS[row.reader](draft, place, words, command.line)
+    return _with_variables(draft, command, outcome) if row.reader in _WITH_VARIABLES else outcome
 
 
 def _with_variables(draft: Draft, command: Simple, outcome: Outcome) -> Outcome:
@@ -219,6 +245,11 @@ def _export(draft: Draft, place: Place, words: Sequence[str], line: int) -> Outc
     return Outcome("nothing", "a variable of the commands behind it; one of the image is `env`")
 
 
+#: readers of what follows `pip install`, `apt-get install`; of whole commands; of what follows one word: all others
+_OF_TWO_WORDS = ("pip", "conda", "apt", "clone", "checkout")
+_OF_ALL_WORDS = ("project", "setup")
+#: what these install may be compiled, by the variables before the command
+_WITH_VARIABLES = ("pip", "setup", "project")
 _READERS: Mapping[str, _Reader] = {
     "pip": installs.pip,
     "synced": installs.synced,

@@ -36,7 +36,7 @@ _SECRET_OF_ENV = re.compile(r"^(ENV \S*(?:KEY|TOKEN|SECRET|PASSWORD)) .*")
 _LONGEST_COMMAND = 400  #: of what patterns are compared with
 
 
-class _Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CommandRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row of a kind of commands: a reader takes it, or its fate is always the same."""
 
     patterns: tuple[str, ...]
@@ -67,7 +67,7 @@ class _Base(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class _Kinds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`data/adopt.toml`, which says what each part means."""
 
-    commands: tuple[_Command, ...] = msgspec.field(name="command")
+    commands: tuple[CommandRow, ...] = msgspec.field(name="command")
     instructions: tuple[_Instruction, ...] = msgspec.field(name="instruction")
     variables: tuple[_Variable, ...] = msgspec.field(name="variable")
     bases: tuple[_Base, ...] = msgspec.field(name="base")
@@ -172,7 +172,7 @@ def shortened(text: str) -> str:
     return step if len(step) <= _LONGEST_TEXT else f"{step[: _LONGEST_TEXT - 1]}…"
 
 
-def row_of_command(words: tuple[str, ...]) -> _Command | None:
+def row_of_command(words: tuple[str, ...]) -> CommandRow | None:
     """Return the row of a command's kind; None for one that is not known."""
     text = " ".join(words)[:_LONGEST_COMMAND]
     return next((row for row in kinds().commands if any(_matches(step, text) for step in row.patterns)), None)

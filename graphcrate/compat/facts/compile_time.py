@@ -80,38 +80,40 @@ def of_package(
     if package.rust:
         crates = len(package.vendored)
         return CompileTime(package=package, cpp=0, cu=0, seconds=(crates + 1) * _rust()["crate"], crates=crates)
-    if files is None:
-        count = _counted().get(package.name)
-        if count is None:
-            return None
-        cpp, cu = count.cpp, count.cu
-    else:
-        patterns = known.files.split() if known else ["*"]
-        mine = [file for file in files if any(fnmatch.fnmatchcase(file, pattern) for pattern in patterns)]
-        cu = sum(file.endswith(".cu") for file in mine)
-        cpp = len(mine) - cu
-    toolkit = compilation.toolkit
-    if known and known.by_variable and not asks_for_cuda(compilation.environment):
-        toolkit = None
-    asked = [architecture.removesuffix("+PTX") for architecture in compilation.architectures] if toolkit else []
-    makes = _makes(known, compilation) if toolkit else ()
-    lacks = tuple(capability for capability in asked if makes and not _serving(capability, makes))
-    made = {code for capability in asked if (code := _serving(capability, makes))} or makes or asked
+    count = _count(package, known, files)
+    if count is None:
+        return None
+    of_libraries = sum(library.seconds for library, _ in linked(package.name, compilation))
+    because = filled(known.because) if known else ""
     rate = _rates()["small" if folder_for(package.name) else "torch" if has_torch else "plain"]
+    leaves_cuda_out = known is not None and known.by_variable and not asks_for_cuda(compilation.environment)
+    if compilation.toolkit is None or leaves_cuda_out:
+        seconds = count.cpp * rate.cpp + of_libraries
+        return CompileTime(package=package, cpp=count.cpp, cu=0, seconds=seconds, because=because, parallel=parallel)
+    asked = [architecture.removesuffix("+PTX") for architecture in compilation.architectures]
+    makes = _makes(known, compilation)
+    made = {code for capability in asked if (code := _serving(capability, makes))} or makes or asked
     each = (known.architecture if known else 0.0) or rate.architecture
-    # Without a GPU the CUDA files are left out.
-    seconds = cpp * rate.cpp + (cu * (rate.cu + len(made) * each) if toolkit else 0.0)
-    seconds += sum(library.seconds for library, _ in linked(package.name, compilation))
     return CompileTime(
         package=package,
-        cpp=cpp,
-        cu=cu if toolkit else 0,
-        seconds=seconds,
+        cpp=count.cpp,
+        cu=count.cu,
+        seconds=count.cpp * rate.cpp + count.cu * (rate.cu + len(made) * each) + of_libraries,
         makes=makes,
-        lacks=lacks,
-        because=filled(known.because) if known else "",
+        lacks=tuple(capability for capability in asked if makes and not _serving(capability, makes)),
+        because=because,
         parallel=parallel,
     )
+
+
+def _count(package: LockedPackage, known: _Package | None, files: Sequence[str] | None) -> _Count | None:
+    """Count what is compiled of these files, of all that its release is known to have; None: that is not known."""
+    if files is None:
+        return _counted().get(package.name)
+    patterns = known.files.split() if known else ["*"]
+    compiled = [file for file in files if any(fnmatch.fnmatchcase(file, pattern) for pattern in patterns)]
+    cu = sum(file.endswith(".cu") for file in compiled)
+    return _Count(cpp=len(compiled) - cu, cu=cu)
 
 
 def _known(package: LockedPackage) -> _Package | None:
