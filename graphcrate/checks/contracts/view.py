@@ -85,16 +85,7 @@ def view_of(name: str, opened: OpenedTree, asked: Asked) -> ImageView:
         except (KeyError, OSError):  # not kept; or in a folder of another user
             return None
 
-    layers: tuple[LayerFact, ...] = ()
-    manifest_type = ""
-    if opened.manifest is not None:
-        layers = tuple(LayerFact(media_type=layer.media_type, size=layer.size) for layer in opened.manifest.layers)
-        manifest_type = opened.manifest.media_type or spec.MANIFEST  # which the user may have to name
-    elif opened.config is not None:
-        layers = (LayerFact(media_type="", size=0),) * len(opened.config.rootfs.diff_ids)
-    stated = opened.settings or read_settings(entries, lambda path: (read(path) or b"").decode("utf-8", "replace"))
-    if stated and not stated.platform:
-        stated = msgspec.structs.replace(stated, platform=_platform_of(entries))
+    stated = _settings(opened, read)
     settings = stated or Settings()
     packages = _distributions(entries)
     named = {package: version for versions in packages.values() for package, version in versions.items()}
@@ -106,8 +97,9 @@ def view_of(name: str, opened: OpenedTree, asked: Asked) -> ImageView:
         name=name,
         form=opened.form,
         settings=stated,
-        manifest_type=manifest_type,
-        layers=layers,
+        # of a manifest without a type: what the user may have to name
+        manifest_type=(opened.manifest.media_type or spec.MANIFEST) if opened.manifest else "",
+        layers=_layers(opened),
         without_platform=sum(entry.platform is None for entry in opened.index),
         unread=(*opened.unread, *opened.left),
         broken=opened.broken.what if opened.broken else "",
@@ -123,11 +115,34 @@ def view_of(name: str, opened: OpenedTree, asked: Asked) -> ImageView:
         cuda=cuda,
         c_library=_c_library(entries, read),
         unpacked=sum(entry.size for entry in entries.values()),
-        devices=tuple(
-            f"{_readable(file_path)} ({entry.link})"
-            for file_path, entry in entries.items()
-            if entry.kind == "device" and entry.link not in _BOOTSTRAPPED
-        ),
+        devices=_devices(entries),
+    )
+
+
+def _layers(opened: OpenedTree) -> tuple[LayerFact, ...]:
+    """Return the facts on layers of a manifest, or of a config without one, which has their number alone."""
+    if opened.manifest is not None:
+        return tuple(LayerFact(media_type=layer.media_type, size=layer.size) for layer in opened.manifest.layers)
+    count = len(opened.config.rootfs.diff_ids) if opened.config else 0
+    return (LayerFact(media_type="", size=0),) * count
+
+
+def _settings(opened: OpenedTree, read: Read) -> Settings | None:
+    """Return what the image states, or what its files do; its platform by its C library where neither says."""
+    settings = opened.settings
+    if not settings:
+        settings = read_settings(opened.entries, lambda path: (read(path) or b"").decode("utf-8", "replace"))
+    if settings and not settings.platform:
+        return msgspec.structs.replace(settings, platform=_platform_of(opened.entries))
+    return settings
+
+
+def _devices(entries: Mapping[str, Entry]) -> tuple[str, ...]:
+    """List devices but those that bootstrap programs leave, each with its numbers."""
+    return tuple(
+        f"{_readable(path)} ({entry.link})"
+        for path, entry in entries.items()
+        if entry.kind == "device" and entry.link not in _BOOTSTRAPPED
     )
 
 
