@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.assembly import pipeline, planned, with_engine
-from graphcrate.assembly.extensions import Compiling
+from graphcrate.assembly.extension_wheels import Compiling
 from graphcrate.assembly.job import BuildJob
 from graphcrate.cli.requests import build_request
 from graphcrate.compat.failures import importing

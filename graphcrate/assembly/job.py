@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,7 +16,9 @@ from graphcrate.compat.variants.choice import VariantChoice
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.engines.backend import Engine
-from graphcrate.inputs.shared.site_cache import SiteCache
+
+if TYPE_CHECKING:
+    from graphcrate.inputs.shared.site_cache import SiteCache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,7 @@ class BuildJob:
     choice: VariantChoice
     engine: Engine
     journal: Journal = field(default_factory=Journal)
-    shared: SiteCache | None = None  #: the site's, for what is compiled
+    shared: "SiteCache | None" = None  #: the site's, for what is compiled
 
     def by(self, engine: Engine) -> "BuildJob":
         """Return the job for another engine."""

@@ -22,7 +22,6 @@ from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import Lock, encode
 from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Additions
-from graphcrate.resolve.additions import additions as adding
 from graphcrate.resolve.stack.base import refuse_older
 from graphcrate.resolve.stack.candidates import choose
 from graphcrate.resolve.stack.locks import Resolution, ResolveContext
@@ -73,6 +72,8 @@ def lock_additions(
     choice: VariantChoice, stack: Resolution, added: AddedPackages, ctx: Context, *, fresh: bool = False
 ) -> Resolution:
     """Resolve what is added to a stack. `fresh`: locks are ignored."""
+    from graphcrate.resolve.additions import additions as adding  # resolves: not for a stack's own image
+
     additions, recipe, sources, next_steps = added
     context = ResolveContext(
         recipe=choice.recipe, variant=choice.variant, request=sources, ctx=ctx, next_steps=next_steps

@@ -3,7 +3,7 @@
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -12,10 +12,6 @@ from graphcrate.artifacts.reports import read_report
 from graphcrate.assembly import extensions, planned, summary, with_engine
 from graphcrate.assembly.output import ImageFolders, Journal
 from graphcrate.assembly.planned import Forecast, ImageContents
-from graphcrate.checks import new_image
-from graphcrate.checks.audit.run import Seen
-from graphcrate.checks.new_image import Vetted
-from graphcrate.checks.reading import read_image
 from graphcrate.compat.facts import slim
 from graphcrate.compat.plan import planning
 from graphcrate.compat.requirements import own
@@ -25,7 +21,6 @@ from graphcrate.engines.backend import Built
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import check_link, make_folder, write_file
 from graphcrate.inputs.bases import BaseDriftError
-from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model.answer import folded
 from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import HostError, LockedError, UsageError
@@ -34,10 +29,14 @@ from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import BuildParameters, BuildReport, OwnTests, PackageLine
 from graphcrate.model.words import listed, size
-from graphcrate.resolve import libraries
 from graphcrate.resolve.stack import base
 from graphcrate.resolve.stack.locks import Resolution
 from sifsquash.values import Compression
+
+if TYPE_CHECKING:
+    from graphcrate.checks.audit.run import Seen
+    from graphcrate.checks.new_image import Vetted
+    from graphcrate.inputs.shared.site_cache import SiteCache
 
 _MOST_RENEWALS = 3  #: of a base in one build
 
@@ -56,7 +55,7 @@ class MadeImage(NamedTuple):
     plan: Plan
     report: BuildReport
     is_new: bool
-    seen: Seen | None = None
+    seen: "Seen | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,7 @@ class Maker:
     journal: Journal
     asked: BuildParameters
     packs: Compression | None = None  #: layers of wheels are packed for a squashfs, too
-    shared: SiteCache | None = None  #: where what is compiled may be
+    shared: "SiteCache | None" = None  #: where what is compiled may be
 
     def look_up(self, resolved: Resolution, ctx: Context, known: LookUp | None = None) -> LookUp:
         """Plan the image of a resolution and see whether it is there.
@@ -135,7 +134,7 @@ class Maker:
         return _check(report, folder, self.contents.gpu, ctx).report if unseen else report
 
     @property
-    def _site(self) -> SiteCache | None:
+    def _site(self) -> "SiteCache | None":
         """The shared cache that layers may come from; None without one, and of what is proved."""
         is_ours = self.images.engine is with_engine.EMBEDDED and not self.sources.parts_only
         return self.shared if is_ours and self.shared is not None and self.shared.trusted else None
@@ -162,7 +161,7 @@ class Maker:
         place, known = first
         return [f"  site      {place.name} has this image, {size(known.size)}: it is taken whole"]
 
-    def _build(self, plan: Plan, resolution: Resolution, ctx: Context) -> Vetted:
+    def _build(self, plan: Plan, resolution: Resolution, ctx: Context) -> "Vetted":
         """Build the image, check it, and write lock and report beside it."""
         folder, lock, engine = self.images.folder(plan), resolution.lock, self.images.engine
         self._check_output(plan)
@@ -261,9 +260,12 @@ def check_output(folder: Path, aliases: list[Path]) -> None:
         raise UsageError(error.what, cause=error.cause, next_step=next_step or error.next_step) from error
 
 
-def _check(report: BuildReport, folder: Path, gpus: str, ctx: Context) -> Vetted:
+def _check(report: BuildReport, folder: Path, gpus: str, ctx: Context) -> "Vetted":
     """Add what contracts and audit find to the report, and write it."""
-    image = read_image(report.artifact.location, ctx)
+    from graphcrate.checks import new_image, reading  # read images: not for one that is there unchanged
+    from graphcrate.resolve import libraries
+
+    image = reading.read_image(report.artifact.location, ctx)
     vetted = new_image.vet(report, image, folder, ctx, gpus, libraries.advised)
     write_file(folder / "report.json", encode(vetted.report))
     return vetted

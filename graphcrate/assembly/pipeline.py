@@ -2,6 +2,7 @@
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from graphcrate.artifacts import names
 from graphcrate.assembly import locking, planned, proving, with_engine
@@ -20,8 +21,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import link, write_file
 from graphcrate.host.disk.os_errors import MachineError
 from graphcrate.inputs import extensions as wheelhouse
-from graphcrate.inputs.shared import site_cache
-from graphcrate.inputs.shared.site_cache import SiteCache
+from graphcrate.inputs.shared.named import shared_cache
 from graphcrate.model.command import without
 from graphcrate.model.errors import BuildError, GraphcrateError, HostError, NetworkError, UsageError
 from graphcrate.model.plan import CompileStep, Plan
@@ -32,6 +32,9 @@ from graphcrate.oci import layer_files
 from graphcrate.resolve.sources.failures import UNGIVEN
 from graphcrate.resolve.stack import base
 from graphcrate.resolve.stack.locks import Resolution
+
+if TYPE_CHECKING:
+    from graphcrate.inputs.shared.site_cache import SiteCache
 
 
 def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
@@ -45,7 +48,7 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
             f"{request.engine} installs wheels as they are: it cuts nothing",
             next_step=f"{without('engine')}    (engines take the image that comes out)",
         )
-    shared = site_cache.of(request.sources, ctx)
+    shared = shared_cache(request.sources, ctx)
     job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=engine, shared=shared)
     try:
         return _build_and_test(job, ctx)
@@ -79,7 +82,7 @@ def _build_instead(job: BuildJob, error: HostError, ctx: Context) -> BuildReport
 
 def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     """Plan what `build_image` would make, in words and as a value. Resolves, and builds nothing."""
-    shared, engine = site_cache.of(request.sources, ctx, gives=False), _engine(request.engine)
+    shared, engine = shared_cache(request.sources, ctx, gives=False), _engine(request.engine)
     job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=engine, shared=shared)
     resolution = lock_all(job, ctx)
     if not request.sources.locked:
@@ -224,7 +227,7 @@ def _finish(
     return report
 
 
-def _give(shared: SiteCache, plan: Plan, report: BuildReport, images: ImageFolders, ctx: Context) -> None:
+def _give(shared: "SiteCache", plan: Plan, report: BuildReport, images: ImageFolders, ctx: Context) -> None:
     """Give to a shared cache what was made for an image that passed its tests, and the image."""
     for step in plan.of(CompileStep):
         shared.give(wheelhouse.cached(step, ctx.cache).values())

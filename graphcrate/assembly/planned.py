@@ -20,7 +20,6 @@ from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk import cleaning
 from graphcrate.inputs.bases import mirrors
-from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model.command import AGAIN
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianBase, Lock
@@ -28,7 +27,6 @@ from graphcrate.model.plan import BaseStep, Plan
 from graphcrate.model.recipe import CHANNELS, Additions, Recipe, Variant
 from graphcrate.model.report import CandidateOutcome
 from graphcrate.model.words import joined
-from graphcrate.resolve import foreseen
 from graphcrate.resolve.sources import further as places
 from graphcrate.resolve.sources.offers import Sources
 from graphcrate.resolve.stack.locks import Resolution
@@ -36,6 +34,7 @@ from patienthttp.errors import host_of
 
 if TYPE_CHECKING:
     from graphcrate.assembly.room import Room
+    from graphcrate.inputs.shared.site_cache import SiteCache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +85,7 @@ class Forecast:
     is_tested: bool  #: for which it is unpacked
     is_packed: bool  #: for a SIF
     next_steps: NextSteps
-    shared: SiteCache | None = None  #: where what is compiled may be
+    shared: "SiteCache | None" = None  #: where what is compiled may be
 
     def lines(self, title: str, resolution: Resolution, ctx: Context, plan: Plan | None = None) -> list[str]:
         """Return a plan's lines: the choice with its reasons, the contents with their sources, and the cost."""
@@ -113,6 +112,8 @@ class Forecast:
         plan_lines = summary.plan_lines(title, lock, outcomes, meaning, to_fetch, plan, upkeep, aside)
         if not lock.additions.packages:
             return plan_lines
+        from graphcrate.resolve import foreseen  # reads what is added: not for a stack's own image
+
         return [*plan_lines, *foreseen.lines(lock, self.sources, additions.allow, self.next_steps.with_apt, ctx)]
 
     def require_room(self, plan: Plan, lock: Lock, ctx: Context) -> None:

@@ -3,14 +3,14 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from graphcrate.assembly import summary
 from graphcrate.assembly.making import MadeImage
 from graphcrate.assembly.output import ImageFolders, Journal
-from graphcrate.checks import new_image
-from graphcrate.checks.audit.run import Seen
+from graphcrate.checks import broken
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import SuiteOptions
 from graphcrate.engines import run_suites
@@ -26,6 +26,9 @@ from graphcrate.model.trial import TrialOrder
 from graphcrate.model.words import listed
 from graphcrate.oci.layout import read_layout
 from graphcrate.pages import timeline
+
+if TYPE_CHECKING:
+    from graphcrate.checks.audit.run import Seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,7 @@ class Prover:
         report, folder = made.report, self.images.folder(made.report)
         is_broken = report.audit is not None and report.audit.fail > 0
         if self.options.keep_going or not is_broken:  # what cannot work is not tested for minutes
-            for line in new_image.failures(report, folder):
+            for line in broken.failures(report, folder):
                 ctx.progress.warn(line)
             if self.options.run:
                 report = self._test(made, below, ctx)
@@ -54,7 +57,7 @@ class Prover:
             write_file(folder / timeline.FILE, events)
         draw(report, folder, ctx, made.seen)
         if is_broken:
-            new_image.raise_if_broken(report, folder, self.next_steps.with_apt)
+            broken.raise_if_broken(report, folder, self.next_steps.with_apt)
         return report
 
     def _test(self, made: MadeImage, below: BuildReport | None, ctx: Context) -> BuildReport:
@@ -108,7 +111,7 @@ def may_be_on_top(lock: Lock, additions: Additions) -> bool:
 
 
 @trace.span("draw its page")
-def draw(report: BuildReport, folder: Path, ctx: Context, seen: Seen | None = None) -> None:
+def draw(report: BuildReport, folder: Path, ctx: Context, seen: "Seen | None" = None) -> None:
     """Write the page of an image beside its report, which is in `folder`, where that is newer.
 
     `seen`: the image as this run has checked it.

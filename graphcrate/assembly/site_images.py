@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.assembly.output import ImageFolders
-from graphcrate.checks.new_image import AUDIT
+from graphcrate.checks.broken import AUDIT
 from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.artifacts.reports import read_report
-from graphcrate.assembly import extensions, matrix, site_images, site_parts
+from graphcrate.assembly import extension_wheels, matrix, site_images, site_parts
 from graphcrate.assembly.output import ImageFolders
 from graphcrate.assembly.with_engine import EMBEDDED
 from graphcrate.compat.plan import planning
@@ -115,7 +115,7 @@ def make_again(shared: SiteCache, share: float, output: Path, ctx: Context) -> i
 
 def _compare(shared: SiteCache, place: CachePlace, known: CacheEntry, work: _Work, ctx: Context) -> None:
     with ctx.cache.folder() as folder:
-        wheels = extensions.make_again(*work, folder, ctx)
+        wheels = extension_wheels.make_again(*work, folder, ctx)
         shared.compare(Taken({known.key: (place, known)}), wheels)
     ctx.progress.note(f"made again, the same bytes: {known.files[0].name}")
 

@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from graphcrate.assembly import extensions, summary
+from graphcrate.assembly import summary
 from graphcrate.compat.facts import suites
 from graphcrate.compat.failures.failure import Beside, same_with
 from graphcrate.compat.variants.request import SourceOptions
@@ -22,7 +22,6 @@ from graphcrate.host import process, trace
 from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
-from graphcrate.inputs.shared.site_cache import SiteCache
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import DebianBase, Lock
@@ -32,6 +31,10 @@ from graphcrate.resolve.sources.channels import SourceKind, mirror_of, mirrored,
 from graphcrate.resolve.sources.fetch import bytes_to_fetch, fetch, installed, paths
 from graphcrate.resolve.stack import base as bases
 from sifsquash.values import Compression
+
+if TYPE_CHECKING:
+    from graphcrate.assembly.extension_wheels import Compiling
+    from graphcrate.inputs.shared.site_cache import SiteCache
 
 #: Where nothing else is asked for.
 EMBEDDED: Engine = embedded.EMBEDDED
@@ -73,7 +76,7 @@ def build(
     *,
     is_tested: bool = False,
     packs: Compression | None = None,
-    shared: SiteCache | None = None,
+    shared: "SiteCache | None" = None,
 ) -> Built:
     """Give the engine what it builds the plan's image from, and build it. Raises as `Engine.build`.
 
@@ -81,10 +84,11 @@ def build(
     `packs`: a squashfs will be made of it, by our own builder; `shared`: a cache that may have what is compiled.
     """
     if engine is EMBEDDED:
+        from graphcrate.assembly.extension_wheels import Compiling
         from graphcrate.engines.embedded import records
 
         layered = records.layered(plan, ctx.cache)
-        compiling = extensions.Compiling(plan, lock, sources, ctx, beside, shared, layered=layered)
+        compiling = Compiling(plan, lock, sources, ctx, beside, shared, layered=layered)
         return _build_from_wheels(plan, compiling, folder, is_tested, packs)
     if packs is not None:
         ctx.progress.note(f"{engine.name} builds the image: its layers are not packed for a SIF while they are written")
@@ -93,7 +97,7 @@ def build(
 
 @trace.span("build")
 def _build_from_wheels(
-    plan: Plan, compiling: extensions.Compiling, folder: Path, is_tested: bool, packs: Compression | None
+    plan: Plan, compiling: "Compiling", folder: Path, is_tested: bool, packs: Compression | None
 ) -> Built:
     """Build with the embedded builder, from the lock's own files."""
     from graphcrate.checks.reading import watch_layer
@@ -141,7 +145,7 @@ class _Inputs(NamedTuple):
 
 
 @contextlib.contextmanager
-def _inputs(plan: Plan, compiling: extensions.Compiling) -> Iterator[_Inputs]:
+def _inputs(plan: Plan, compiling: "Compiling") -> Iterator[_Inputs]:
     """Make bases by Debian's tools while wheels arrive, that with a compiler from the image's own.
 
     What is under way ends where the block fails.

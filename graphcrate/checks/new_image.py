@@ -1,9 +1,8 @@
 """Checks of a new image before anything runs in it: contracts of runtimes, the audit of its libraries."""
 
-import contextlib
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,22 +12,18 @@ from graphcrate.checks import wording
 from graphcrate.checks.audit import names as naming
 from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.audit.packages import Packages
+from graphcrate.checks.broken import AUDIT
 from graphcrate.checks.contracts import run as checking
 from graphcrate.checks.reading import CheckedImage
 from graphcrate.compat.facts.gpu_table import gpu_models
 from graphcrate.host import settings, trace
 from graphcrate.host.context import Context
-from graphcrate.host.disk import documents
 from graphcrate.host.disk.atomic import write_file
-from graphcrate.model.audit import Audit, AuditFinding
-from graphcrate.model.command import IMAGE_AGAIN, command, setting
+from graphcrate.model.audit import Audit
+from graphcrate.model.command import command
 from graphcrate.model.contract import Host
-from graphcrate.model.errors import AuditError, RecipeError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Audited, BuildReport
-from graphcrate.model.words import listed, printable
-
-AUDIT = "audit.json"  #: beside report.json
 
 
 class Vetted(NamedTuple):
@@ -49,8 +44,8 @@ def vet(
 ) -> Vetted:
     """Add what was found to the report, and report what warns; write the whole audit to the image's folder.
 
-    What fails is counted here, and raised by `raise_if_broken`. `image`: as it was read; `advise` adds which packages
-    of the system bring the libraries that are missing.
+    What fails is counted here, and raised by `broken.raise_if_broken`. `image`: as it was read; `advise` adds which
+    packages of the system bring the libraries that are missing.
     """
     gpus, check = gpu_models(gpu) if gpu else (), functools.partial(command, "check", report.image)
     look = auditing.look(image.contents)
@@ -92,47 +87,3 @@ def vet(
         beside=naming.beside(image.contents),
     )
     return Vetted(vetted, auditing.Seen(image, look))
-
-
-def failures(report: BuildReport, folder: Path) -> list[str]:
-    """Say what cannot be loaded or run in an image, by package, each with what to do. `folder`: of the image."""
-    if report.audit is None or not report.audit.fail:
-        return []
-    with contextlib.suppress(RecipeError):
-        audit = documents.read(folder / AUDIT, Audit, "the audit of an image", IMAGE_AGAIN)
-        if audit is not None and audit.digest == report.digest:
-            broken = sorted(
-                (finding for finding in audit.findings if finding.severity == "fail"),
-                key=lambda finding: (
-                    finding.package,
-                    not finding.missing,
-                ),  # what others cannot be loaded for comes first
-            )
-            return [printable(f"  {_sentence(finding)}") for finding in broken]
-    return [printable(f"  {finding}") for finding in report.audit.failures]
-
-
-def _sentence(finding: AuditFinding) -> str:
-    """Word a finding, with what to do."""
-    fix = finding.fix or f"another release of {finding.package}, or an image without it"
-    return f"{wording.sentence(finding)}; fix: {fix}"
-
-
-def raise_if_broken(report: BuildReport, folder: Path, again: Callable[[Sequence[str]], str] | None = None) -> None:
-    """Raises AuditError, with every finding, for an image in which something cannot be loaded or run.
-
-    It stays where it is. `folder`: of the image; `again`: the command that builds it with more of Debian's packages.
-    """
-    if not (lines := failures(report, folder)):
-        return
-    packages = listed(sorted({line.split()[0].rstrip(":") for line in lines}))
-    step = (
-        f"{command('check', report.image, only='binaries')}    has the rest; "
-        f"{setting(keep_going=True).both()} runs the tests all the same"
-    )
-    if again is not None and report.audit is not None and report.audit.packages:
-        step = f"{again(report.audit.packages)}    (with what is missing); {step}"
-    raise AuditError(
-        "\n".join((f"{report.name}:{report.tag} was built, and cannot work as a whole: see {packages}", *lines)),
-        next_step=step,
-    )

@@ -66,10 +66,11 @@ def _of_site(
     from graphcrate.assembly import site_stock
     from graphcrate.cli import tables
     from graphcrate.compat.variants.request import SourceOptions
-    from graphcrate.inputs.shared import site_cache, stock
+    from graphcrate.inputs.shared import stock
+    from graphcrate.inputs.shared.named import shared_cache
 
     ctx = here()
-    shared = site_cache.of(SourceOptions(**of_site), ctx, gives=action == "push")
+    shared = shared_cache(SourceOptions(**of_site), ctx, gives=action == "push")
     if shared is None:
         raise UsageError(
             "no shared cache is named",

@@ -10,24 +10,26 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox.sandbox import Inside
 from graphcrate.inputs.bases import Base
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord
-from ocilayout.layer import LayerCopy
 from sifsquash.values import Compression
+
+if TYPE_CHECKING:
+    from graphcrate.host.sandbox.sandbox import Inside
+    from ocilayout.layer import LayerCopy
 
 
 class WatchesLayer(Protocol):
     """A reader of a layer beside its writer."""
 
     @property
-    def copies(self) -> Sequence[LayerCopy]:
+    def copies(self) -> "Sequence[LayerCopy]":
         """Receivers of the entries of the layer, beside its blob."""
 
     def remember(self, digest: str) -> None:
@@ -119,5 +121,5 @@ class Runner(Protocol):
     def runtime(self, environment: Mapping[str, str]) -> RuntimeVersion:
         """Ask the runtime here for its version. Raises HostError when nothing answers."""
 
-    def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Inside]:
+    def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> "AbstractContextManager[Inside]":
         """Open the image to run commands in it. Raises HostError when the engine cannot be used."""

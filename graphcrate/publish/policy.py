@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from graphcrate.artifacts.locate import find_image
-from graphcrate.checks import new_image
+from graphcrate.checks import broken
 from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.variants import catalog
 from graphcrate.host.context import Context
@@ -102,7 +102,7 @@ def examine(request: PublishRequest, ctx: Context) -> ImageEvidence:
             f"{request.ref} was not built here: what is in it and whether it runs is not known",
             next_step=f"{IMAGE_AGAIN}    builds one that can be published",
         )
-    audit = _read(folder / new_image.AUDIT, Audit)
+    audit = _read(folder / broken.AUDIT, Audit)
     lock = _lock(folder / "lock.json")
     stack = report.asked.recipe if report.asked else report.name
     recipe, variant = catalog.find_variant(ctx, stack, report.cuda)
@@ -301,10 +301,10 @@ def _refusals(
             yield Refusal(what=f"audit: {place}: {finding.what}", fix=fix)
     if not report.contracts:
         yield Refusal(what="no contract was checked", fix=f"{IMAGE_AGAIN} again: every build checks them")
-    for broken in report.contracts:
-        if broken.status == "fail":
-            what = f"contract {broken.check} ({', '.join(broken.runtimes)}): {broken.seen}"
-            yield Refusal(what=what, fix=broken.fix)
+    for contract in report.contracts:
+        if contract.status == "fail":
+            what = f"contract {contract.check} ({', '.join(contract.runtimes)}): {contract.seen}"
+            yield Refusal(what=what, fix=contract.fix)
     failed = {
         suite.suite: suite.reason for suite in report.suites if suite.status == "failed" and _ran_in(report, suite)
     }

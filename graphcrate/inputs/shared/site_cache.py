@@ -18,32 +18,23 @@ import msgspec
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from graphcrate.attest import keys
-from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings, trace
 from graphcrate.host.context import Context
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.parallel import StoppedError
-from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.inputs import making
 from graphcrate.inputs.making import Making
-from graphcrate.inputs.shared import entry, places
+from graphcrate.inputs.shared import entry
 from graphcrate.inputs.shared.entry import COMPILED, CacheEntry, SharedFile
 from graphcrate.inputs.shared.places import CachePlace
-from graphcrate.model.command import ETC, command
-from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError, UsageError
+from graphcrate.model.command import command
+from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.report import SharedPart
 from graphcrate.model.words import printable
 
 #: Seconds that a place may take; more where making took longer. The smallest of PyG's extensions compiles for longer.
 SECONDS = 60.0
-#: the variables that stand for the options, for commands that have none
-PLACES, TRUST, KEY, SHARE = (
-    "GRAPHCRATE_REMOTE_CACHE",
-    "GRAPHCRATE_CACHE_TRUST",
-    "GRAPHCRATE_CACHE_KEY",
-    "GRAPHCRATE_CACHE_CHECK",
-)
 THREADS = 4  #: files at once
 _SLOWEST = 1 << 20  #: bytes a second that writing is waited for
 _REFUSED = "refused"  #: folder of the cache with what turned out wrong here
@@ -317,49 +308,3 @@ def _objection(package: LockedPackage, known: CacheEntry) -> str:
     if (project, str(version)) != (canonicalize_name(package.name), str(package.version)):
         return f"{name} is another package"
     return "" if len(known.files) == 1 else "it is more than a wheel"
-
-
-def of(options: SourceOptions, ctx: Context, *, gives: bool = True) -> SiteCache | None:
-    """Return the shared cache of a build; None where none is named. `gives`: what is made is signed by a key, if named.
-
-    Raises UsageError for a place, a key or a number that is none, and for a cache that nothing could come of.
-    """
-    environment = ctx.environment
-    named = options.cache or tuple(environment.get(PLACES, "").split())
-    if not named:
-        return None
-    trust = options.cache_trust or tuple(Path(text).expanduser() for text in environment.get(TRUST, "").split())
-    key = options.cache_key or (Path(environment[KEY]).expanduser() if environment.get(KEY) else None)
-    if trust and not gives and not options.cache_key:
-        key = None  # reading asks for no password
-    known = [places.parse(text, ctx) for text in named]
-    if not trust and key is None:
-        raise UsageError(
-            f"the shared cache {known[0].name} has no key to check it by",
-            cause="Whoever may write to it could put any program into the image: an entry counts by its signature.",
-            next_step=f"{command(ETC, cache_trust='cosign.pub')}    (the public key of who fills it)",
-        )
-    if key is not None and not any(place.is_writable for place in known):
-        raise UsageError(
-            f"{known[0].name} is a web server, which is read alone",
-            next_step="name a registry or a folder first, or leave the key out",
-        )
-    return SiteCache(
-        known,
-        [keys.read_public(path) for path in trust],
-        keys.read_private(key, environment, _asked_once) if key else None,
-        _share(options.cache_check or environment.get(SHARE, "")),
-        ctx,
-    )
-
-
-@functools.cache
-def _asked_once(prompt: str) -> str | None:
-    """Ask for a key's password once in a run: `matrix` builds for hours, at night."""
-    return ask_password(prompt)
-
-
-def _share(text: str) -> int:
-    if text and (not text.isdecimal() or int(text) < 1):
-        raise UsageError(f"{text!r} is not one in how many entries to check", next_step=command(ETC, cache_check="20"))
-    return int(text or 0)

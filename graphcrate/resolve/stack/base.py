@@ -7,7 +7,6 @@ from typing import Literal
 
 import msgspec
 
-from debroot.release import day
 from graphcrate.compat.facts import compilers, suites
 from graphcrate.compat.variants.catalog import path_of_lock
 from graphcrate.host import settings, trace
@@ -15,7 +14,6 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk import documents
 from graphcrate.host.disk.cache import kept
 from graphcrate.inputs.bases import Base, provider
-from graphcrate.inputs.bases.release import names_a_day
 from graphcrate.model.command import command
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.lock import DebianBase, DebianPackage, Drift, Lock, RegistryBase, encode
@@ -185,6 +183,9 @@ def refuse_older(old: Lock | None, new: Lock, ctx: Context) -> None:
     before, after = (lock.base if lock and isinstance(lock.base, DebianBase) else None for lock in (old, new))
     if before is None or after is None or before.suite != after.suite or not after.listed < before.listed:
         return
+    from debroot.release import day
+    from graphcrate.inputs.bases.release import names_a_day
+
     if names_a_day(ctx.environment, after.suite):
         return
     raise IntegrityError(

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.assembly import extensions, with_engine
+from graphcrate.assembly import extension_wheels, with_engine
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
@@ -139,8 +139,8 @@ def test_locked_build_with_a_gone_toolkit_is_refused(ctx, tmp_path, monkeypatch)
         raise BaseDriftError("no place has 1 package of the lock's CUDA toolkit")
 
     monkeypatch.setattr(toolkits, "prepare", gone)
-    monkeypatch.setattr(extensions.Compiling, "files", lambda _: {})
-    compiling = extensions.Compiling(None, COMPILED, SourceOptions(locked=True), ctx)
+    monkeypatch.setattr(extension_wheels.Compiling, "files", lambda _: {})
+    compiling = extension_wheels.Compiling(None, COMPILED, SourceOptions(locked=True), ctx)
     with refused(LockedError, "CUDA toolkit"):
         compiling._toolkit(COMPILED.compilation.toolkit, SimpleNamespace(rootfs=tmp_path, identity="a"))
 

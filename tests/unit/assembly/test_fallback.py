@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from graphcrate.artifacts.reports import read_report
-from graphcrate.assembly import locking, making, proving, summary, with_engine
+from graphcrate.assembly import locking, proving, summary, with_engine
 from graphcrate.assembly.planned import Forecast
-from graphcrate.checks import new_image
+from graphcrate.checks import new_image, reading
 from graphcrate.cli import tables
 from graphcrate.compat.facts import driver_table, gpu_table
 from graphcrate.compat.variants import catalog, explain, rules
@@ -73,7 +73,7 @@ def call(context, monkeypatch, typed, gpus_are):
     monkeypatch.setattr(EmbeddedEngine, "exists", lambda *_: True)
     monkeypatch.setattr(run_suites, "prove", lambda report, *_, **__: report)
     audit = new_image.Audited(binaries=1, fail=0, warn=0, note=0)
-    monkeypatch.setattr(making, "read_image", lambda *_: None)
+    monkeypatch.setattr(reading, "read_image", lambda *_: None)
 
     def vetted(report, *_):
         return new_image.Vetted(msgspec.structs.replace(report, audit=audit), None)

@@ -13,7 +13,7 @@ from graphcrate.assembly.job import BuildJob
 from graphcrate.assembly.making import MadeImage
 from graphcrate.assembly.matrix import MatrixRequest
 from graphcrate.assembly.with_engine import EMBEDDED
-from graphcrate.checks import new_image
+from graphcrate.checks import broken
 from graphcrate.cli import options, tables
 from graphcrate.compat import proofs
 from graphcrate.compat.plan import planning
@@ -323,14 +323,14 @@ def test_invalid_disk_size_is_refused():
 
 
 def test_image_that_fails_its_audit_runs_no_suites(ctx, monkeypatch, tmp_path):
-    broken = msgspec.structs.replace(
+    failing = msgspec.structs.replace(
         report(), audit=msgspec.structs.replace(AUDIT, fail=1, failures=("torch: no code",))
     )
     monkeypatch.setattr(proving, "draw", lambda *_: None)
     monkeypatch.setattr(run_suites, "prove", lambda *_: pytest.fail("a suite ran"))
     choice = VariantChoice(None, SimpleNamespace(cuda="11.8", smoke=("ops",)), "", ())
     job = BuildJob(typed=build_request(output=tmp_path), choice=choice, engine=EMBEDDED)
-    made = MadeImage(None, broken, is_new=True)
+    made = MadeImage(None, failing, is_new=True)
     with refused(AuditError, "cannot work as a whole: see torch", "torch: no code"):
         job.prover.prove(made, None, ctx)
-    assert new_image.raise_if_broken(report(), tmp_path) is None
+    assert broken.raise_if_broken(report(), tmp_path) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.assembly import extensions, site_stock
+from graphcrate.assembly import extension_wheels, extensions, site_stock
 from graphcrate.compat.plan import planning
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs import making
@@ -130,7 +130,7 @@ def compiled(user, tmp_path, monkeypatch):  # noqa: F811
         wheel.write_bytes(content)
         return [wheel]
 
-    monkeypatch.setattr(extensions, "make_again", make_again)
+    monkeypatch.setattr(extension_wheels, "make_again", make_again)
     second = user("second", place)
     second.made, second.place, second.number, second.compile = made, place, len(names), make_again
     return second
@@ -159,7 +159,7 @@ def test_verify_chooses_other_wheels_in_other_runs(compiled):
 
 def test_wheel_that_is_another_file_names_both_makers_and_is_refused_from_then_on(compiled, monkeypatch):
     committed(compiled)
-    monkeypatch.setattr(extensions, "make_again", functools.partial(compiled.compile, content=b"changed"))
+    monkeypatch.setattr(extension_wheels, "make_again", functools.partial(compiled.compile, content=b"changed"))
     with refused(IntegrityError, "graphcrate 1 on giver wrote", making.this_machine(), "is faulty, or was changed"):
         site_stock.make_again(compiled.cache, 1.0, Path("none"), compiled.ctx)
     (refusal,) = [line for line in stock.listed(compiled.cache) if line.why]
@@ -181,7 +181,7 @@ def test_wheels_that_cannot_be_made_are_said_and_all_of_them_are_an_error(compil
     def fails(*_):
         raise NetworkError("no mirror has g++")
 
-    monkeypatch.setattr(extensions, "make_again", fails)
+    monkeypatch.setattr(extension_wheels, "make_again", fails)
     with refused(NetworkError, "no mirror has g++"):
         site_stock.make_again(compiled.cache, 1.0, Path("none"), compiled.ctx)
     assert len([line for line in compiled.said.lines if "cannot be made again here" in line]) == compiled.number

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.checks import new_image
+from graphcrate.checks import broken, new_image
 from graphcrate.checks.reading import read_image
 from graphcrate.model.lock import encode
 from tests.made import file_of, locked
@@ -99,7 +99,7 @@ def test_audit_of_a_build_is_for_the_requested_gpus(context, tmp_path):
     assert (failures[None], failures["v100"]) == ((), ())
     (failure,) = failures["a100"]
     assert "A100" in failure
-    assert "A100" in (tmp_path / new_image.AUDIT).read_text()
+    assert "A100" in (tmp_path / broken.AUDIT).read_text()
 
 
 def test_audit_of_folders_and_wheels_has_the_same_findings(call, tmp_path):

@@ -265,6 +265,21 @@ def test_engine_clients_are_imported_lazily():
     assert [module for module in SOURCES if set(clients.values()) & set(at_start(module))] == []
 
 
+#: what builds, checks and resolves: nothing of it is needed where an image is there unchanged, which takes a third
+#: of a second, most of it imports
+OF_BUILDING = ("checks.audit", "checks.contracts", "resolve.additions", "resolve.foreseen", "inputs.shared.site_cache")
+
+
+def test_unchanged_image_is_found_without_importing_what_builds_or_checks_one():
+    loaded, waiting = set(), ["graphcrate.assembly.pipeline"]
+    while waiting:
+        if (module := waiting.pop()) not in loaded and module in SOURCES:
+            loaded.add(module)
+            waiting += at_start(module)
+    assert "graphcrate.assembly.making" in loaded
+    assert sorted(one for one in loaded if one.removeprefix("graphcrate.").startswith(OF_BUILDING)) == []
+
+
 #: tests that call a room by the command line, or by what its fixtures bring
 BY_COMMANDS = {
     "assembly/test_blocked_sites.py",

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.assembly import extensions as assembly
+from graphcrate.assembly import extension_wheels as assembly
 from graphcrate.compat.facts import back_ends
 from graphcrate.compat.failures.failure import same_with
 from graphcrate.compat.plan import planning

@@ -7,7 +7,7 @@ from unittest.mock import Mock, call
 import msgspec
 import pytest
 
-from graphcrate.assembly import extensions
+from graphcrate.assembly import extension_wheels, extensions
 from graphcrate.compat.facts import compilers
 from graphcrate.compat.facts.toolkits import Option
 from graphcrate.compat.plan import planning
@@ -157,9 +157,9 @@ def test_lock_without_gpu_option_or_toolkit_is_unchanged():
 def test_toolkit_drift_is_not_a_base_drift_error(tmp_path, monkeypatch):
     drift = BaseDriftError("the lock's Debian bookworm CUDA toolkit 11.8.89 is out of date", cause="Replaced.")
     monkeypatch.setattr(toolkits, "prepare", Mock(side_effect=drift))
-    monkeypatch.setattr(extensions.Compiling, "files", lambda _: {})
+    monkeypatch.setattr(extension_wheels.Compiling, "files", lambda _: {})
     ctx = Context(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
-    compiling = extensions.Compiling(None, COMPILED, SourceOptions(toolkit="debian"), ctx)
+    compiling = extension_wheels.Compiling(None, COMPILED, SourceOptions(toolkit="debian"), ctx)
     with refused(ResolutionError, "CUDA toolkit", "./build.py lock small --cuda 11.7 --toolkit debian") as caught:
         compiling._toolkit(COMPILED.compilation.toolkit, SimpleNamespace(rootfs=Path("/nowhere"), identity="a"))
     assert not isinstance(caught.value, BaseDriftError)
@@ -169,11 +169,11 @@ def test_toolkit_drift_is_not_a_base_drift_error(tmp_path, monkeypatch):
 def test_compiler_base_is_built_only_if_something_is_compiled(monkeypatch, tmp_path, there):
     build = Mock(side_effect=BaseDriftError("the lock's Debian bookworm base is out of date"))
     (step,) = planning.compile_steps(COMPILED)
-    monkeypatch.setattr(extensions.Compiling, "_build_base", build)
+    monkeypatch.setattr(extension_wheels.Compiling, "_build_base", build)
     monkeypatch.setattr(extensions, "built", lambda *_: [one.file.sha256 for one in step.packages] if there else [])
     ctx = Context(root=Path(), environment={"GRAPHCRATE_CACHE": str(tmp_path)})
-    extensions.Compiling(
+    extension_wheels.Compiling(
         SimpleNamespace(of=lambda _: [step]), COMPILED, None, ctx
     ).prepare()  # reported when it is wanted
-    extensions.Compiling(SimpleNamespace(of=lambda _: []), plain_lock(), None, None).prepare()
+    extension_wheels.Compiling(SimpleNamespace(of=lambda _: []), plain_lock(), None, None).prepare()
     assert build.call_args_list == ([] if there else [call(step)])

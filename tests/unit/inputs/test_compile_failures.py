@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.assembly.extensions import explained
+from graphcrate.assembly.extension_wheels import explained
 from graphcrate.compat.failures import lines as error_lines
 from graphcrate.compat.failures.failure import same_with
 from graphcrate.compat.variants.next_steps import NextSteps

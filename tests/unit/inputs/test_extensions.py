@@ -14,7 +14,7 @@ import filelock
 import msgspec
 import pytest
 
-from graphcrate.assembly.extensions import explained
+from graphcrate.assembly.extension_wheels import explained
 from graphcrate.compat.facts import compilers
 from graphcrate.compat.failures import lines as error_lines
 from graphcrate.compat.failures.first_error import first_error

@@ -14,7 +14,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from debroot import mirrors, snapshot
-from graphcrate.assembly import extensions as assembling
+from graphcrate.assembly import extension_wheels as assembling
 from graphcrate.checks.licences import PackageFacts
 from graphcrate.compat.facts import libraries, licences
 from graphcrate.compat.plan import planning

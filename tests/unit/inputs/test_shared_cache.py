@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
+from graphcrate.host.sandbox import attach
 from graphcrate.inputs import making
 from graphcrate.inputs.making import Making
 from graphcrate.inputs.shared import entry, places, site_cache
 from graphcrate.inputs.shared.entry import CacheEntry, SharedFile
+from graphcrate.inputs.shared.named import shared_cache
 from graphcrate.model.errors import IntegrityError, UsageError
 from tests.made import refused, sdist
 from tests.unit import tars
@@ -104,7 +106,7 @@ def user(tmp_path, keys):
             cache_key=keys[0] if signs else None,
             cache_check=check,
         )
-        return User(tmp_path / name, ctx, said, site_cache.of(options, ctx))
+        return User(tmp_path / name, ctx, said, shared_cache(options, ctx))
 
     return enter
 
@@ -328,11 +330,11 @@ def test_a_private_key_is_not_read_to_look_at_a_cache(keys, tmp_path):
     environment = {"GRAPHCRATE_REMOTE_CACHE": "/tmp", "GRAPHCRATE_CACHE_KEY": "/no/such.key"}
     ctx = Context(root=tmp_path, environment=environment)
     options = SourceOptions(cache_trust=keys[1:])
-    assert site_cache.of(options, ctx, gives=False).signer is None
+    assert shared_cache(options, ctx, gives=False).signer is None
     with refused(UsageError, "/no/such.key"):
-        site_cache.of(options, ctx)
+        shared_cache(options, ctx)
     environment["GRAPHCRATE_CACHE_KEY"] = str(keys[0])
-    assert site_cache.of(SourceOptions(), ctx, gives=False).signer is not None
+    assert shared_cache(SourceOptions(), ctx, gives=False).signer is not None
 
 
 def test_what_is_there_is_not_given_again_and_a_strangers_entry_is_replaced(filled, user):
@@ -369,10 +371,10 @@ def test_a_cache_that_nothing_could_come_of_is_a_usage_error_before_anything_is_
 
 
 def test_no_cache_is_asked_where_none_is_named_and_variables_stand_for_options(keys, tmp_path):
-    assert site_cache.of(SourceOptions(), Context(root=tmp_path, environment={})) is None
+    assert shared_cache(SourceOptions(), Context(root=tmp_path, environment={})) is None
     environment = {"GRAPHCRATE_REMOTE_CACHE": f"{tmp_path}/a /tmp", "GRAPHCRATE_CACHE_TRUST": str(keys[1])}
     environment |= {"GRAPHCRATE_CACHE_KEY": str(keys[0]), "GRAPHCRATE_CACHE_CHECK": "7"}
-    found = site_cache.of(SourceOptions(), Context(root=tmp_path, environment=environment))
+    found = shared_cache(SourceOptions(), Context(root=tmp_path, environment=environment))
     assert [place.name for place in found.places] == [f"{tmp_path}/a", "/tmp"]
     assert (len(found.trusted), found.signer is not None, found.share) == (1, True, 7)
 
@@ -380,7 +382,7 @@ def test_no_cache_is_asked_where_none_is_named_and_variables_stand_for_options(k
 def test_password_of_a_key_is_asked_for_once_in_a_run(user, keys, tmp_path, monkeypatch):
     """A matrix makes an image after the other, at night."""
     asked = []
-    monkeypatch.setattr(site_cache, "ask_password", lambda prompt: asked.append(prompt) or "hush")
+    monkeypatch.setattr(attach, "ask_password", lambda prompt: asked.append(prompt) or "hush")
     form = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"hush")
     keys[0].write_bytes(SITE.private_bytes(serialization.Encoding.PEM, *form))
     for name in ("first", "second"):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphcrate.checks import new_image
+from graphcrate.checks import broken, new_image
 from graphcrate.checks.audit import run as audit
 from graphcrate.checks.reading import read_image
 from graphcrate.compat.variants.next_steps import NextSteps
@@ -209,7 +209,7 @@ def test_audit_error_on_a_missing_library_has_the_whole_command(request_, comman
     made = SimpleNamespace(name="pyg", tag="1", image="pyg:1")
     made.audit = Audited(binaries=1, fail=1, warn=0, note=0, failures=("rdkit: needs",), packages=("libx11-6",))
     with refused(AuditError, "see rdkit\n", "needs", command):
-        new_image.raise_if_broken(made, tmp_path, NextSteps(request_).with_apt)
+        broken.raise_if_broken(made, tmp_path, NextSteps(request_).with_apt)
 
 
 @pytest.mark.parametrize(

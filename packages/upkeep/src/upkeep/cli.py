@@ -100,11 +100,11 @@ def catalog(
 
     With --cache it names those images that a site's shared cache has.
     """
-    from graphcrate.inputs.shared import site_cache
+    from graphcrate.inputs.shared.named import shared_cache
     from upkeep.catalogue import pages
 
     of_site = SourceOptions(**options.of_shared(shared, cache_trust, None))
-    pages.write(here(), images, output, site_cache.of(of_site, here(), gives=False))
+    pages.write(here(), images, output, shared_cache(of_site, here(), gives=False))
     sys.stdout.write(f"{output / 'index.html'}\n")
 
 
