@@ -222,6 +222,12 @@ def _read(text: str) -> Command | Setting | None:
 
 def joined(words: Iterable[str]) -> str:
     """Join words for a shell; what stands for something else is not quoted."""
-    return " ".join(
-        word if shlex.quote(plain := word.replace(ETC, "_")) == plain else shlex.quote(word) for word in words
-    )
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    """Quote a word where a shell needs it, and one whose end looks like the end of a sentence around the command."""
+    plain = word.replace(ETC, "_")
+    if shlex.quote(plain) != plain:
+        return shlex.quote(word)
+    return f"'{word}'" if word.endswith((".", ",")) else word

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphcrate.cli import retyped
@@ -160,6 +160,9 @@ def test_words_of_another_program_are_no_command_of_ours(monkeypatch, program, w
     value=st.text(st.characters(codec="utf-8", exclude_characters=f"{ETC}\0"), min_size=1).filter(str.strip),
     by_path=st.booleans(),
 )
+@example(name="cuda", value=".", by_path=False)
+@example(name="with", value="./mine.", by_path=True)
+@example(name="output", value="a,", by_path=True)
 def test_any_value_of_a_setting_comes_out_of_the_whole_command_as_it_went_in(name, value, by_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "_xoptions", {TYPED: "./build.py image pyg --cuda 11.8 --gpu v100"})
