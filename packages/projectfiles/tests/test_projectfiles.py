@@ -250,6 +250,10 @@ def test_alternatives_of_poetry_take_what_one_of_them_takes(versions):
 
 
 @given(st.text("0123456789.*^~<>=!|, x+-rcpost", max_size=20))
+@example("^*")
+@example("~*")
+@example("^1..2")
+@example("~.1")
 def test_versions_of_any_text_are_a_specifier_or_an_error(text):
     for read in (
         lambda: poetry_specifier(text, "a", "p:1"),

@@ -63,7 +63,10 @@ def _clause(clause: str) -> str:
         return ""
     if operator not in ("^", "~"):
         return f"{'==' if operator in ('', '=') else operator}{version}"
-    release = [int(number) for number in re.match(r"[\d.]+\d|\d", version)[0].split(".")]  # type: ignore[index]
+    numbers = re.match(r"\d+(?:\.\d+)*", version)
+    if not numbers:  # ^*
+        raise InvalidSpecifier(f"no version: {clause!r}")
+    release = [int(number) for number in numbers[0].split(".")]
     if operator == "^":  # the first number that is not zero may not change
         at = next((at for at, number in enumerate(release) if number), len(release) - 1)
     else:
