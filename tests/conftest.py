@@ -14,19 +14,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from graphcrate.compat.facts import addresses
 from graphcrate.host.disk.cache import place_apart
 from graphcrate.model.recipe import Channel
-
-# How long an example takes says something about the machine's other work, not about the code. A commit passes or fails:
-# every run tries the same examples, and `make fuzz` tries other ones, many more.
-settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile(
-    "explore", deadline=None, max_examples=1000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("house")
+from tests import examples  # noqa: F401 (loads the profile of property tests)
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINES = ROOT / "tests" / "engines"  #: `make test-engines` and `make test-all` look here alone
