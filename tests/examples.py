@@ -1,4 +1,4 @@
-"""How many examples tests of properties try, and which: `house`, or `explore` by `make fuzz`."""
+"""The examples that tests of properties try: the same in each run (`house`), or new ones by `make fuzz` (`explore`)."""
 
 from hypothesis import HealthCheck, settings
 
