@@ -1,4 +1,4 @@
-"""The commands `publish`, `verify` and `keys`: arguments to `publish.publication`, `publish.verify`, `attest.keys`."""
+"""The commands `publish`, `verify` and `keys`: arguments to `publish.publication` and `verify`, `disk.key_files`."""
 
 import dataclasses
 import functools
@@ -386,7 +386,7 @@ def keys(
     output: Annotated[Path, typer.Option(help="Folder for cosign.key and cosign.pub.")] = Path(),
 ) -> None:
     """Make a pair of keys to sign with, in cosign's format. COSIGN_PASSWORD or the terminal gives the password."""
-    from graphcrate.attest.keys import PASSWORD, make_pair
+    from graphcrate.host.disk.key_files import PASSWORD, make_pair
     from graphcrate.host.sandbox.attach import ask_password
 
     if not output.is_dir():

@@ -12,6 +12,8 @@ import msgspec
 from graphcrate.model.platform import SUPPORTED
 from ocilayout.spec import ForeignDigest
 
+#: beginning of the project's own type names. It has no address on the web that it could promise to keep.
+OURS = "urn:graphcrate:"
 _HEX = "[0-9a-f]{64}"
 _CONTROL = "\\x00-\\x1f\\x7f-\\x9f"
 _PART = rf"[^/{_CONTROL}]{{1,255}}"  #: between slashes

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from graphcrate.attest import bundles, signing, statement
-from graphcrate.attest.keys import PrivateKey
-from graphcrate.attest.statement import Statement, Subject
+from dssesign import bundles, signing, statement
+from dssesign.keys import PrivateKey
+from dssesign.statement import Statement
 from graphcrate.checks import licences, system
 from graphcrate.checks.reading import read_image
 from graphcrate.host.context import Context
@@ -14,7 +14,7 @@ from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, ResolutionError
 from graphcrate.model.report import BuildParameters
 from graphcrate.oci.registry import Repository
-from graphcrate.publish import provenance
+from graphcrate.publish import predicates, provenance
 from graphcrate.publish.policy import ImageEvidence
 from ocilayout import spec
 from ocilayout.image import descriptor_of, digest_of
@@ -27,17 +27,17 @@ def of(candidate: ImageEvidence, digest: str, ctx: Context) -> tuple[Statement, 
     from graphcrate.publish import bill
 
     report, lock = candidate.report, candidate.lock
-    subject = Subject(name=report.name, tag=report.tag, digest=digest)
+    subject = predicates.Subject(name=report.name, tag=report.tag, digest=digest)
     asked = report.asked or BuildParameters(recipe=report.name, variant=report.cuda, candidate=report.candidate)
     image = read_image(str(candidate.layout.path), ctx).contents
     known, installed = licences.of_image(image.texts, lock.python), system.of_image(image.texts, image.links)
     cut = [file for layer in report.layers for file in layer.cut]
-    predicates = {
-        statement.BILL: bill.sbom(
+    about = {
+        predicates.BILL: bill.sbom(
             lock, subject, devel=asked.flavour == "devel", facts=known, system=installed, cut=cut
         ),
-        statement.PROVENANCE: provenance.provenance(lock, asked, report.artifact.engine, report.build_key),
-        statement.SMOKE: statement.smoke(
+        predicates.PROVENANCE: provenance.provenance(lock, asked, report.artifact.engine, report.build_key),
+        predicates.SMOKE: predicates.smoke(
             candidate.evidence.suites,
             manifest=candidate.layout.digest,
             config=candidate.layout.manifest.config.digest,
@@ -45,16 +45,16 @@ def of(candidate: ImageEvidence, digest: str, ctx: Context) -> tuple[Statement, 
             emulated_allowed=candidate.evidence.emulated,
             starts=candidate.report.starts or (),
         ),
-        statement.CONTRACTS: {"findings": report.contracts},
-        statement.AUDIT: statement.audit(candidate.audit),
+        predicates.CONTRACTS: {"findings": report.contracts},
+        predicates.AUDIT: predicates.audit(candidate.audit),
     }
-    return tuple(statement.make(subject, kind, predicate) for kind, predicate in predicates.items())
+    return tuple(statement.make(subject.name, digest, kind, predicate) for kind, predicate in about.items())
 
 
 def files(candidate: ImageEvidence, ctx: Context) -> dict[str, bytes]:
     """The build's report, its lock and the statements about the layout's own manifest, by file name."""
     about = of(candidate, candidate.report.digest, ctx)
-    documents = {statement.KINDS[document.predicate_type][1]: statement.encode(document) for document in about}
+    documents = {predicates.KINDS[document.predicate_type][1]: statement.encode(document) for document in about}
     folder = candidate.layout.path.parent
     return {**{name: (folder / name).read_bytes() for name in ("report.json", "lock.json")}, **documents}
 
@@ -100,7 +100,7 @@ def _attach(
     if about:
         made.append(signing.attestations(digest, about, key, stored(target, signing.attestation_tag(digest))))
     if key is not None:
-        claims = [signing.claim(name, digest) for name in names]
+        claims = [signing.claim(name, digest, {predicates.PUBLISHED: name}) for name in names]
         made.insert(0, signing.signatures(digest, claims, key, stored(target, signing.signature_tag(digest))))
     for tagged in made:
         push.push_blobs(target, [_blob(data) for data in tagged.blobs.values()], lambda _: None)
@@ -108,7 +108,7 @@ def _attach(
     digests = tuple(digest_of(tagged.manifest) for tagged in made)
     if key is None:
         return AttachedStatements(digests=digests)
-    signed = [*(bundles.sign(name, digest) for name in names), *about]
+    signed = [*(bundles.sign(digest, {predicates.PUBLISHED: name}) for name in names), *about]
     return _refer(target, [bundles.attach(document, key, subject) for document in signed], digest, digests, ctx)
 
 

@@ -22,7 +22,6 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from graphcrate import __version__
-from graphcrate.attest.statement import Subject
 from graphcrate.checks.bundled import Bundled
 from graphcrate.checks.licences import PackageFacts
 from graphcrate.checks.system import SystemPackage
@@ -43,6 +42,7 @@ from graphcrate.model.lock import (
 )
 from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.model.report import CutFile
+from graphcrate.publish.predicates import Subject
 from ocilayout import spec
 
 IN_IMAGE = ComponentScope.REQUIRED  #: any other was used while the image was built, and left behind
@@ -153,7 +153,7 @@ def _root(lock: Lock, subject: Subject) -> Component:
         purl=PackageURL(
             "oci", None, subject.name.rpartition("/")[2], subject.digest, {"arch": lock.platform.architecture}
         ),
-        hashes=_hashes(subject.sha256),
+        hashes=_hashes(subject.digest.removeprefix("sha256:")),
         properties=_properties({"lock:sha256": lock.sha256}),
     )
 

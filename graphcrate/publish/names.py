@@ -7,7 +7,7 @@ signatures that fit. What is signed therefore has the names that the publisher g
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from graphcrate.attest.statement import Statement
+from dssesign.statement import Statement
 from graphcrate.model.errors import UsageError
 from graphcrate.model.words import joined
 from graphcrate.oci import reference

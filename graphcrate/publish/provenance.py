@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from dssesign.statement import Resource
 from graphcrate import __version__
-from graphcrate.attest.statement import OURS, Resource
 from graphcrate.model import codec
 from graphcrate.model.lock import Lock
 from graphcrate.model.report import BuildParameters
+from graphcrate.model.values import OURS
 from ocilayout.image import rfc3339
 
 BUILD_TYPE = f"{OURS}build:1"  #: docs/decisions/proof.md says what its parameters are

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import msgspec
 
 from graphcrate.artifacts import convert
-from graphcrate.attest.keys import check_readable
 from graphcrate.compat.facts import slim
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.host.disk.key_files import check_readable
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.publish.destinations.destination import Deliveries, Destination, Published

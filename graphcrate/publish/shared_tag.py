@@ -7,7 +7,7 @@ whom one lost an image to the other find that out and add what is missing.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from graphcrate.attest import keys, verify
+from dssesign import keys, verify
 from graphcrate.model import codec
 from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import (

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import msgspec
 
+from dssesign import bundles, keys, signing, verify
+from dssesign.statement import Statement
+from dssesign.verify import SignatureVerdict
 from graphcrate.artifacts import pull
 from graphcrate.artifacts.locate import find_image
-from graphcrate.attest import bundles, keys, signing, statement, verify
-from graphcrate.attest.statement import Statement
-from graphcrate.attest.verify import SignatureVerdict
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.request import BuildRequest, SuiteOptions
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host.context import Context
-from graphcrate.host.disk import os_errors
+from graphcrate.host.disk import key_files, os_errors
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.model import codec
@@ -27,7 +27,7 @@ from graphcrate.model.report import BuildParameters, BuildReport
 from graphcrate.model.words import joined
 from graphcrate.oci import access, push, reference
 from graphcrate.oci.registry import Repository
-from graphcrate.publish import attestations, names, provenance
+from graphcrate.publish import attestations, names, predicates, provenance
 from ocilayout import spec
 from ociregistry import referrers
 from ociregistry.reference import Reference
@@ -79,20 +79,20 @@ def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
     """
     if Path(request.ref).is_file():
         return _of_file(request)
-    key = keys.read_public(request.key) if request.key else None
+    key = key_files.read_public(request.key) if request.key else None
     name = reference.parse(request.ref.removeprefix("docker://"))
     source = access.repository(name, ctx)
     image = pull.find_manifest(source, name, ctx.cache, request.platform or this_machine())
     document = source.manifest(image.descriptor.digest)
     digest, checks = document.digest, []
     layers = attached_to(source, digest)
-    signatures = list(verify.signatures(digest, layers, key))
+    signatures = list(verify.signatures(digest, layers, key, predicates.PUBLISHED))
     if key is not None:
         verdict = verify.best(digest, signatures)
         checks.append(VerifyCheck("signature", verdict.is_verified, verdict.message))
     attached = list(verify.attestations(digest, layers, key))
     statements: dict[str, Statement | None] = {}
-    for predicate, (words, _) in statement.KINDS.items():
+    for predicate, (words, _) in predicates.KINDS.items():
         mine = [verdict for kind, verdict in attached if kind == predicate and not _of_another_builder(verdict)]
         best = verify.best(digest, mine)
         if best.is_verified:
@@ -103,9 +103,9 @@ def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
         message += "; an emulator alone has tried this image, on no machine of its kind" if emulated else ""
         checks.append(VerifyCheck(words, best.is_verified and not other, other or message, note=emulated))
     published = names.known(signature.name for signature in signatures if signature.is_verified)
-    checks.insert(1 if key else 0, _name(request, name, published, statements.get(statement.BILL)))
+    checks.insert(1 if key else 0, _name(request, name, published, statements.get(predicates.BILL)))
     if request.rebuild:
-        checks.append(_rebuilt(statements.get(statement.PROVENANCE), document, request.wheels, ctx, build))
+        checks.append(_rebuilt(statements.get(predicates.PROVENANCE), document, request.wheels, ctx, build))
     return Verification(
         reference=str(name),
         digest=digest,
@@ -121,7 +121,7 @@ def _of_file(request: VerifyRequest) -> Verification:
     unfit = {"--published-as": request.published_as, "--rebuild": request.rebuild, "--wheels": request.wheels}
     if options := [*filter(unfit.get, unfit), *(["--platform"] if request.platform else [])]:
         raise UsageError(f"{options[0]} is for an image on a registry", next_step=f"leave {options[0]} out")
-    key = keys.read_public(request.key) if request.key else None
+    key = key_files.read_public(request.key) if request.key else None
     with os_errors.explaining(path):
         sha256 = sha256_of(path)
         signature, checksum = (_beside(path, end) for end in (keys.SIGNATURE, ".sha256"))
@@ -161,9 +161,9 @@ def attached_to(source: Repository, digest: str) -> list[tuple[spec.Descriptor, 
 
 def _is_emulated(about: Statement | None) -> bool:
     """Return whether it says that the image was published with an emulator's proof in place of its suites."""
-    if not about or about.predicate_type != statement.SMOKE or not isinstance(about.predicate, dict):
+    if not about or about.predicate_type != predicates.SMOKE or not isinstance(about.predicate, dict):
         return False
-    return about.predicate.get(statement.EMULATED) is True
+    return about.predicate.get(predicates.EMULATED) is True
 
 
 def _ran_elsewhere(about: Statement | None, document: Document) -> str:
@@ -172,7 +172,7 @@ def _ran_elsewhere(about: Statement | None, document: Document) -> str:
     The manifest that ran may differ from the registry's in its form. Statements from before November 2026 name none.
     """
     ran = about.predicate.get("ran") if about and isinstance(about.predicate, dict) else None
-    if not about or about.predicate_type != statement.SMOKE or not isinstance(ran, dict):
+    if not about or about.predicate_type != predicates.SMOKE or not isinstance(ran, dict):
         return ""
     own = codec.decode(document.data, spec.Manifest).config.digest
     if ran.get("config") == own:
@@ -228,7 +228,7 @@ def _is_bundle(kind: str) -> bool:
 def _of_another_builder(verdict: SignatureVerdict) -> bool:
     """Return whether it is provenance that graphcrate did not write, such as a CI service's."""
     about = verdict.statement
-    return bool(about and about.predicate_type == statement.PROVENANCE and not provenance.is_ours(about.predicate))
+    return bool(about and about.predicate_type == predicates.PROVENANCE and not provenance.is_ours(about.predicate))
 
 
 def _again(asked: BuildParameters, wheels: Path | None, output: Path) -> BuildRequest:

@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from graphcrate.attest import keys
+from graphcrate.host.disk import key_files
 from tests import ROOT
 from tests.engines.workplace import call, copy_project, finish, second_place
 
@@ -116,7 +116,7 @@ def test_what_the_workflow_publishes_can_be_pulled_and_is_in_the_catalogue(workp
     try:
         options = zip(built_image.request[1::2], built_image.request[2::2], strict=True)
         variables = {name.removeprefix("--").upper(): str(value) for name, value in options}
-        private, public = keys.make_pair(scratch, "canary")
+        private, public = key_files.make_pair(scratch, "canary")
         signing = {"COSIGN_KEY": private.read_text(), "COSIGN_PASSWORD": "canary"}
         environment = {**os.environ, "GRAPHCRATE_CACHE": str(workplace.cache), "STACK": "torch", **variables, **signing}
         call(ROOT / ".ci" / "publish", f"{registry}/Workflow", folder=workplace.folder, environment=environment)

@@ -13,9 +13,10 @@ import subprocess
 
 import pytest
 
-from graphcrate.attest import bundles, keys, statement
+from dssesign import bundles, keys
 from graphcrate.host.context import Context
-from graphcrate.publish import policy, publication
+from graphcrate.host.disk import key_files
+from graphcrate.publish import policy, predicates, publication
 from tests.conftest import ROOT, program
 from tests.unit.publish.test_publishing import checks, folder
 
@@ -25,13 +26,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.engine("docker-registry", "cosign", 
 PASSWORD = "a password with spaces"
 UNLOGGED = "--insecure-ignore-tlog=true"
 OFFLINE = ("--use-signing-config=false", "--tlog-upload=false", "--yes")
-TYPES = {"cyclonedx": statement.BILL, "slsaprovenance1": statement.PROVENANCE, statement.SMOKE: statement.SMOKE}
+TYPES = {"cyclonedx": predicates.BILL, "slsaprovenance1": predicates.PROVENANCE, predicates.SMOKE: predicates.SMOKE}
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
     """A pair that signs and a stranger's, made by us."""
-    return [keys.make_pair(tmp_path_factory.mktemp(name), PASSWORD) for name in ("ours", "strangers")]
+    return [key_files.make_pair(tmp_path_factory.mktemp(name), PASSWORD) for name in ("ours", "strangers")]
 
 
 @pytest.fixture
@@ -115,7 +116,9 @@ def test_cosign_verifies_the_signature_beside_a_file(pairs, either, tmp_path):
     path, sha256 = tmp_path / "pyg.sif", hashlib.sha256(b"image").hexdigest()
     path.write_bytes(b"image")
     beside = path.with_name(f"{path.name}{keys.SIGNATURE}")
-    beside.write_bytes(keys.sign_file(keys.read_private(private, {keys.PASSWORD: PASSWORD}, lambda _: None), sha256))
+    beside.write_bytes(
+        keys.sign_file(key_files.read_private(private, {key_files.PASSWORD: PASSWORD}, lambda _: None), sha256)
+    )
     words = ("verify-blob", "--key", public, "--signature", beside, UNLOGGED, path)
     assert "Verified OK" in either(*words)
     path.write_bytes(b"other")
@@ -144,7 +147,7 @@ def test_other_tools_list_what_is_attached_and_what_they_listed_stays(publish, p
     after = discovered(tool, image)
     ours = [one for one in after if one["artifactType"] == bundles.BUNDLE]
     kinds = {one["annotations"]["dev.sigstore.bundle.predicateType"] for one in ours}
-    assert kinds == {*statement.KINDS, bundles.SIGNATURE}
+    assert kinds == {*predicates.KINDS, bundles.SIGNATURE}
     assert (len(before), {one["digest"] for one in after} - {one["digest"] for one in ours}) == (1, set(before))
     publish(private)
     assert len(discovered(tool, image)) == len(after)
@@ -174,8 +177,8 @@ def test_cosign_reads_the_pair_that_we_make_and_we_read_cosigns(pairs, cosign, t
     private, public = pairs[0]
     assert public.read_text().strip() in cosign("public-key", "--key", private)
     cosign("generate-key-pair", "--output-key-prefix", tmp_path / "theirs")
-    theirs = keys.read_private(tmp_path / "theirs.key", {"COSIGN_PASSWORD": PASSWORD}, lambda prompt: None)
-    assert theirs.public_key() == keys.read_public(tmp_path / "theirs.pub")
+    theirs = key_files.read_private(tmp_path / "theirs.key", {"COSIGN_PASSWORD": PASSWORD}, lambda prompt: None)
+    assert theirs.public_key() == key_files.read_public(tmp_path / "theirs.pub")
 
 
 @pytest.mark.parametrize("form", ["--new-bundle-format=false", "--new-bundle-format=true"])
@@ -185,7 +188,7 @@ def test_we_verify_what_cosign_signs(publish, ctx, pairs, cosign, tmp_path, form
     tagged, image = publish()
     assert not any(ok for name, (ok, _) in checks(ctx, tagged, key=public).items() if name != "name")
     cosign("sign", "--key", private, *OFFLINE, form, image)
-    words = ("--type", statement.SMOKE, "--predicate", tmp_path / "predicate.json", form)
+    words = ("--type", predicates.SMOKE, "--predicate", tmp_path / "predicate.json", form)
     cosign("attest", "--key", private, *words, *OFFLINE, image)
     well = {name for name, (ok, _) in checks(ctx, tagged, key=public).items() if ok}
     assert well == {"signature", "name", "smoke suites"}

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from graphcrate.attest import keys
+from dssesign import keys
 from graphcrate.compat.facts import gpu_table
+from graphcrate.host.disk import key_files
 from graphcrate.host.disk.trees import remove_tree
 
 PROCESSES = {
@@ -128,7 +129,7 @@ def command_lines_made_once():
 @pytest.fixture(scope="session")
 def key_pairs(tmp_path_factory):
     """Two pairs of keys, private and public, with the password `canary`, which takes long to stretch."""
-    return [keys.make_pair(tmp_path_factory.mktemp("keys"), "canary") for _ in range(2)]
+    return [key_files.make_pair(tmp_path_factory.mktemp("keys"), "canary") for _ in range(2)]
 
 
 @pytest.fixture

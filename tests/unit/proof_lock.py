@@ -4,9 +4,9 @@ import hashlib
 
 import msgspec
 
-from graphcrate.attest.statement import Subject
 from graphcrate.model.lock import MissingPackage, RegistryBase
 from graphcrate.model.recipe import Channel
+from graphcrate.publish.predicates import Subject
 from tests.made import bookworm, deb, sdist, wheel
 from tests.unit.compiled_plans import DEBS, HEADERS, TOOLKITS, lock
 

@@ -1,9 +1,8 @@
 """An entry of a shared cache: files under the key of their making, and the signed statement that they are that.
 
-The statement is in-toto's, in a DSSE envelope, signed as images are (`attest`).
+The statement is in-toto's, in a DSSE envelope, signed as images are (`dssesign`).
 """
 
-import binascii
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,16 +10,16 @@ from typing import Annotated
 
 import msgspec
 
-from graphcrate.attest import keys, signing, statement
-from graphcrate.attest.statement import Resource, Statement
+from dssesign import keys, signing, statement
+from dssesign.errors import UNREADABLE
+from dssesign.statement import Resource, Statement
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.inputs.making import Making
 from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE
-from graphcrate.model.values import FileName, Sha256, Size
+from graphcrate.model.values import OURS, FileName, Sha256, Size
 from graphcrate.model.words import printable
 
-PREDICATE = f"{statement.OURS}cache-entry:2"
+PREDICATE = f"{OURS}cache-entry:2"
 MOST_BYTES = 256 << 10  #: of an envelope; one has a thousand, and a hundred more for each file
 MOST_FILES = 256  #: of an entry; an image has its layers and a dozen documents
 TAG = re.compile(r"(?P<kind>[a-z]+)-(?P<key>[0-9a-z.-]{16,100})")  #: the name of an entry in a place
@@ -133,8 +132,8 @@ def claimed(data: bytes) -> CacheEntry | None:
 
 def _read(data: bytes) -> signing.Envelope | None:
     try:
-        return codec.decode(data, signing.Envelope)
-    except (*UNREADABLE, binascii.Error):
+        return signing.read_envelope(data)
+    except UNREADABLE:
         return None
 
 

@@ -33,7 +33,7 @@ def shared_cache(options: SourceOptions, ctx: Context, *, gives: bool = True) ->
     named = options.cache or tuple(environment.get(PLACES, "").split())
     if not named:
         return None
-    from graphcrate.attest import keys
+    from graphcrate.host.disk import key_files
     from graphcrate.inputs.shared import places
     from graphcrate.inputs.shared.site_cache import SiteCache
 
@@ -55,8 +55,8 @@ def shared_cache(options: SourceOptions, ctx: Context, *, gives: bool = True) ->
         )
     return SiteCache(
         known,
-        [keys.read_public(path) for path in trust],
-        keys.read_private(key, environment, _asked_once) if key else None,
+        [key_files.read_public(path) for path in trust],
+        key_files.read_private(key, environment, _asked_once) if key else None,
         _share(options.cache_check or environment.get(SHARE, "")),
         ctx,
     )

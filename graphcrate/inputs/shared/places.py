@@ -17,7 +17,7 @@ from typing import IO, Annotated
 
 import msgspec
 
-from graphcrate.attest.signing import ENVELOPE
+from dssesign.signing import ENVELOPE
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file, writing

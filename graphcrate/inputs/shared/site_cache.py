@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from graphcrate.attest import keys
+from dssesign import keys
 from graphcrate.host import settings, trace
 from graphcrate.host.context import Context
 from graphcrate.host.disk.hashing import sha256_of

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
+from dssesign import keys
+from dssesign.keys import SIGNATURE
 from graphcrate.artifacts import convert, origin
-from graphcrate.attest import keys
-from graphcrate.attest.keys import SIGNATURE
 from graphcrate.compat.plan.planning import EXAMPLES
 from graphcrate.host import settings
 from graphcrate.host.context import Context
-from graphcrate.host.disk import os_errors
+from graphcrate.host.disk import key_files, os_errors
 from graphcrate.host.disk.atomic import check_link, check_writable, claim
 from graphcrate.host.disk.cache import file_system, require_room
 from graphcrate.host.disk.hashing import sha256_of
@@ -248,7 +248,7 @@ class SharedFolder(Destination):
         """Write each form as a file, then the build's report and the statements beside them."""
         if "bundle" in request.forms:
             bundle.require_program(ctx)
-        key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
+        key = key_files.read_private(request.key, ctx.environment, ask_password) if request.key else None
         self._note_place(ctx)
         base = self._with_base(request, ctx) if request.over else None
         report, written, lines = image.report, [], {}

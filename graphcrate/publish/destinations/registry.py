@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
-from graphcrate.attest import keys
+from dssesign import keys
 from graphcrate.compat.facts import addresses
 from graphcrate.host.context import Context
+from graphcrate.host.disk import key_files
 from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.model.words import listed
 from graphcrate.oci import access, credentials
@@ -128,7 +129,7 @@ class Registry(Destination):
 
     def publish(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> Published:
         """Send it, attach statements and signatures, and set the tags when all of it is there."""
-        key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
+        key = key_files.read_private(request.key, ctx.environment, ask_password) if request.key else None
         push = self._begin(image, request, key, ctx)
         self._check_tags(push)
         sent = self._send(push)

@@ -11,7 +11,7 @@ PACKAGE = ROOT / "graphcrate"
 #: from the highest floor to the lowest; two rooms on one floor do not know of each other
 FLOORS = (
     {"cli"}, {"assembly", "publish"}, {"resolve", "engines", "pages", "remote"},
-    {"inputs", "checks", "smoke", "render"}, {"artifacts", "attest"}, {"oci", "compat"}, {"host"}, {"model"},
+    {"inputs", "checks", "smoke", "render"}, {"artifacts"}, {"oci", "compat"}, {"host"}, {"model"},
 )  # fmt: skip
 ROOMS = {room: floor for floor, rooms in enumerate(reversed(FLOORS), 1) for room in rooms}
 #: folders of a room, from the highest floor to the lowest; modules beside them are on no floor
@@ -42,12 +42,12 @@ PURE = {
         "oci.refusals",
     ),
     *(
-        "attest",
         "publish.bill",
         "publish.names",
         "publish.provenance",
         "publish.destinations.parse",
         "publish.policy",
+        "publish.predicates",
         "smoke.verdict",
     ),
     *("resolve.additions.conflict_words", "resolve.additions.stack_bounds"),
@@ -55,6 +55,7 @@ PURE = {
 PURE_OF_PACKAGES = {
     "buildsite.openapi",
     *(f"dockerread.{name}" for name in ("contents", "definition", "dockerfile", "installers", "shell", "stages")),
+    *(f"dssesign.{name}" for name in ("bundles", "errors", "signing", "statement", "verify")),
     *(f"ocilayout.{name}" for name in ("image", "layer", "spec", "tar")),
     *(f"ociregistry.{name}" for name in ("errors", "realms", "reference")),
     *(
@@ -70,7 +71,7 @@ PURE_OF_PACKAGES = {
 #: modules of these packages that are not
 IMPURE = {
     *("model.codec", "compat.variants.catalog", "compat.variants.choice", "compat.variants.newer", "checks.audit.run"),
-    *("render.files", "render.job_image", "attest.keys"),
+    *("render.files", "render.job_image"),
 }
 #: runs inside an image, by the image's Python: no part of graphcrate while it works
 GUESTS = {

@@ -9,7 +9,6 @@ import pytest
 
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.assembly import proving, summary
-from graphcrate.attest import statement
 from graphcrate.checks.audit import names
 from graphcrate.checks.audit.packages import Packages
 from graphcrate.compat.facts import slim, start_up
@@ -20,6 +19,7 @@ from graphcrate.model.audit import Contents, InstalledDistribution
 from graphcrate.model.contract import Settings
 from graphcrate.model.plan import Slim
 from graphcrate.model.report import Beside, OwnTests, StartUp
+from graphcrate.publish import predicates
 from graphcrate.smoke import own
 from graphcrate.smoke import suites as smoke
 from tests.unit.smoke import test_gate
@@ -298,9 +298,9 @@ def test_summary_and_statement_say_what_runs_by_itself():
         "starts  LD_PRELOAD is run by x: the suites ran without it",
     ]
     assert list(summary.starting(of())) == []
-    about = statement.smoke([], manifest="a", config="b", starts=STARTS)
+    about = predicates.smoke([], manifest="a", config="b", starts=STARTS)
     assert about["startUp"] == [start.sentence for start in STARTS]
-    assert "startUp" not in statement.smoke([], manifest="a", config="b")
+    assert "startUp" not in predicates.smoke([], manifest="a", config="b")
 
 
 def test_publish_of_an_image_with_start_up_code_needs_its_start_and_passes_without_it():

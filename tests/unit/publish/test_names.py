@@ -2,9 +2,9 @@
 
 import pytest
 
-from graphcrate.attest import statement
+from dssesign import statement
 from graphcrate.oci import reference
-from graphcrate.publish import names
+from graphcrate.publish import names, predicates
 from tests.unit.proof_lock import SUBJECT
 
 HERE = "registry.example/team/pyg"
@@ -44,9 +44,13 @@ def test_unsigned_name_of_an_image_is_refused(asked, signed, is_ok, is_known):
     assert is_ok or reference.parse(asked).name in judged.message
 
 
+def bill(predicate):
+    return statement.make(SUBJECT.name, SUBJECT.digest, predicates.BILL, predicate)
+
+
 def test_own_tag_is_read_from_the_bill_of_materials():
-    made = statement.make(SUBJECT, statement.BILL, {"metadata": {"component": {"version": "1.0"}}})
+    made = bill({"metadata": {"component": {"version": "1.0"}}})
     assert names.own_tag(made) == "1.0"
     for predicate in ([], {}, {"metadata": 1}, {"metadata": {"component": {"version": 1}}}):
-        assert names.own_tag(statement.make(SUBJECT, statement.BILL, predicate)) == ""
+        assert names.own_tag(bill(predicate)) == ""
     assert names.own_tag(None) == ""

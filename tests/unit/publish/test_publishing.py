@@ -40,7 +40,7 @@ def ctx(context):
 
 @functools.cache
 def small_lock():
-    """The committed lock of torch with a few packages of its base; bills of whole locks are in tests/unit/attest."""
+    """The committed lock of torch with a few packages of its base; bills of whole locks are in `test_statements.py`."""
     whole = decode_lock((ROOT / "images/torch/cu117/pypi.lock.json").read_bytes())
     base = msgspec.structs.replace(whole.base, packages=whole.base.packages[:9])
     return encode(msgspec.structs.replace(whole, base=base))

@@ -5,13 +5,13 @@ import json
 import msgspec
 import pytest
 
+from dssesign import bundles, signing, statement
 from graphcrate.assembly.pipeline import build_image
-from graphcrate.attest import bundles, keys, signing, statement
-from graphcrate.attest.statement import Subject
+from graphcrate.host.disk import key_files
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import BuildReport
-from graphcrate.publish import provenance, verify
+from graphcrate.publish import predicates, provenance, verify
 from ocilayout import spec
 from ociregistry import referrers
 from tests.unit.publish.test_publishing import TAG, checks, ctx, folder, publish
@@ -26,7 +26,7 @@ GITHUB = {"buildType": "https://actions.github.io/buildtypes/workflow/v1", "exte
 def key(key_pairs):
     """The pair's private and public file, and the key that signs."""
     private, public = key_pairs[0]
-    return private, public, keys.read_private(private, {"COSIGN_PASSWORD": "canary"}, lambda _: None)
+    return private, public, key_files.read_private(private, {"COSIGN_PASSWORD": "canary"}, lambda _: None)
 
 
 def where(published):
@@ -46,7 +46,7 @@ def attach(registry, published, digest, kind, predicate, key=None):
         return kind not in (notes.get(signing.PREDICATE), notes.get(signing.UNSIGNED_PREDICATE))
 
     change(registry, published, lambda layers: list(filter(stays, layers)))
-    made = statement.make(Subject(name="torch", tag="x", digest=digest), kind, predicate)
+    made = statement.make("torch", digest, kind, predicate)
     tagged = signing.attestations(published.digest, [made], key, layers_of(registry, published))
     registry.blobs |= tagged.blobs
     registry.homes["team/torch"] |= set(tagged.blobs)
@@ -79,7 +79,7 @@ def test_provenance_of_another_builder_is_ignored(ctx, registry, publish, key, w
     published = publish(key=private)
     ours = registry.documents[where(published)]
     registry.documents.pop(f"team/torch/manifests/{referrers.tag(published.digest)}", None)
-    attach(registry, published, published.digest, statement.PROVENANCE, {"buildDefinition": GITHUB}, signer)
+    attach(registry, published, published.digest, predicates.PROVENANCE, {"buildDefinition": GITHUB}, signer)
     results = checks(ctx, published.reference, rebuild=True, key=public)
     assert results["provenance"] == NOTHING
     assert results["rebuild"] == (False, "no provenance holds that says what to build from")
@@ -109,7 +109,7 @@ def test_provenance_of_another_builder_is_ignored(ctx, registry, publish, key, w
 def test_provenance_without_a_build_definition_fails_rebuild_only(ctx, registry, publish, definition):
     published = publish()
     ours = {"buildDefinition": {"buildType": provenance.BUILD_TYPE, **definition}}
-    attach(registry, published, published.digest, statement.PROVENANCE, ours)
+    attach(registry, published, published.digest, predicates.PROVENANCE, ours)
     results = checks(ctx, published.reference, rebuild=True)
     assert results["provenance"][0]
     assert (results["rebuild"][0], "does not say what to build from" in results["rebuild"][1]) == (False, True)
@@ -282,7 +282,7 @@ def test_nothing_that_the_given_key_did_not_sign_is_listed_as_verified(ctx, regi
     published = publish(key=private)
     for public, is_listed in ((own, True), (other, False)):
         done = verify.run(verify.VerifyRequest(ref=published.reference, key=public), ctx, lambda *_: None)
-        assert (set(done.statements) == set(statement.KINDS), bool(done.names)) == (is_listed, is_listed)
+        assert (set(done.statements) == set(predicates.KINDS), bool(done.names)) == (is_listed, is_listed)
         assert is_listed or done.statements == ()
 
 
@@ -290,7 +290,7 @@ def test_smoke_results_of_another_image_fail_and_those_without_digests_pass(ctx,
     published = publish(key=key[0])
     for ran, ok in (({"manifest": OTHER, "config": OTHER}, False), (None, True), ({}, False)):
         predicate = {"suites": [], "cpuOnlyAllowed": False, **({} if ran is None else {"ran": ran})}
-        attach(registry, published, published.digest, statement.SMOKE, predicate, key[2])
+        attach(registry, published, published.digest, predicates.SMOKE, predicate, key[2])
         registry.documents = {path: one for path, one in registry.documents.items() if not is_bundle_of(path, one)}
         found, said = checks(ctx, published.reference, key=key[1])["smoke suites"]
         assert found is ok, said

@@ -7,13 +7,13 @@ writes them, but for the time, which would make each run's bytes others.
 
 import base64
 import hashlib
+from collections.abc import Mapping
 
 import msgspec
 from cryptography.hazmat.primitives import serialization
 
-from graphcrate.attest import keys, signing
-from graphcrate.attest.statement import Resource, Statement
-from graphcrate.model import codec
+from dssesign import keys, signing
+from dssesign.statement import Resource, Statement
 from ocilayout import spec
 from ocilayout.image import descriptor_of
 
@@ -41,6 +41,9 @@ class _Sealed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     dsse_envelope: signing.Envelope
 
 
+_READER = msgspec.json.Decoder(_Sealed)  # made here: the first use of a type by several threads at once crashes msgspec
+
+
 class NewReferrer(msgspec.Struct, frozen=True, kw_only=True):
     """A referrer to push: its blobs, then its manifest. `descriptor`: for lists of referrers."""
 
@@ -49,9 +52,9 @@ class NewReferrer(msgspec.Struct, frozen=True, kw_only=True):
     descriptor: spec.Descriptor
 
 
-def sign(name: str, digest: str) -> Statement:
-    """The statement that signs an image which is published as `name`, registry to tag."""
-    about = Resource(digest={"sha256": digest.removeprefix("sha256:")}, annotations={signing.PUBLISHED: name})
+def sign(digest: str, notes: Mapping[str, str] | None = None) -> Statement:
+    """Make the statement that signs an image. `notes`: signed with it, such as a name that it is published as."""
+    about = Resource(digest={"sha256": digest.removeprefix("sha256:")}, annotations=notes or {})
     return Statement(subject=(about,), predicate_type=SIGNATURE, predicate={})
 
 
@@ -79,5 +82,5 @@ def hint(key: keys.PublicKey) -> str:
 
 
 def envelope(data: bytes) -> signing.Envelope:
-    """The envelope in a bundle of any version. Raises one of `errors.UNREADABLE`, also where it has another content."""
-    return codec.decode(data, _Sealed).dsse_envelope
+    """Read the envelope in a bundle of any version. Raises one of `errors.UNREADABLE`, also for another content."""
+    return _READER.decode(data).dsse_envelope

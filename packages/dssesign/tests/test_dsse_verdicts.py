@@ -1,6 +1,7 @@
 """Signatures and statements under cosign's tags, and each way in which they can be wrong."""
 
 import base64
+import hashlib
 import json
 
 import msgspec
@@ -9,22 +10,24 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.attest import bundles, keys, signing, statement, verify
-from graphcrate.attest.verify import SignatureStatus
+from dssesign import bundles, keys, signing, statement, verify
+from dssesign.errors import UNREADABLE
+from dssesign.verify import SignatureStatus
 from ocilayout import spec
-from tests.unit import tars
-from tests.unit.proof_lock import DIGEST, SUBJECT
+from ocilayout.image import digest_of
 
 KEY = ec.derive_private_key(0xC0FFEE, ec.SECP256R1())
 STRANGER = ec.derive_private_key(0xBAD, ec.SECP256R1())
 PUBLIC = KEY.public_key()
+DIGEST = "sha256:" + hashlib.sha256(b"the image").hexdigest()
 REPOSITORY = "registry.example/team/pyg"
 OTHER = "sha256:" + "0" * 64
-SMOKE = "urn:graphcrate:smoke:1"
-ABOUT = statement.make(SUBJECT, SMOKE, {"suites": []})
+SMOKE = "urn:example:smoke:1"
+NOTE = "example.published-as"  #: whose value is a name
+ABOUT = statement.make("pyg", DIGEST, SMOKE, {"suites": []})
 TEXT = statement.encode(ABOUT)
 NAME = f"{REPOSITORY}:1.0"
-CLAIM = signing.claim(NAME, DIGEST)
+CLAIM = signing.claim(NAME, DIGEST, {NOTE: NAME})
 SIGNED = signing.signatures(DIGEST, [CLAIM], KEY)
 MALFORMED = SignatureStatus.MALFORMED
 
@@ -38,7 +41,7 @@ def layers(tagged, **blobs):
 
 
 def judged(found, digest=DIGEST, key=PUBLIC):
-    return verify.best(digest, verify.signatures(digest, found, key))
+    return verify.best(digest, verify.signatures(digest, found, key, NOTE))
 
 
 def outcome(stored, digest=DIGEST, key=KEY, **blobs):
@@ -60,7 +63,7 @@ def test_signature_bytes_equal_those_of_cosign():
     assert payload == (
         b'{"critical":{"identity":{"docker-reference":"registry.example/team/pyg:1.0"},'
         b'"image":{"docker-manifest-digest":"%b"},"type":"cosign container image signature"},'
-        b'"optional":{"graphcrate.published-as":"registry.example/team/pyg:1.0"}}' % DIGEST.encode()
+        b'"optional":{"example.published-as":"registry.example/team/pyg:1.0"}}' % DIGEST.encode()
     )
     assert layer["mediaType"] == "application/vnd.dev.cosign.simplesigning.v1+json"
     assert keys.fits(PUBLIC, base64.b64decode(layer["annotations"]["dev.cosignproject.cosign/signature"]), payload)
@@ -104,6 +107,23 @@ def test_signature_of_another_image_names_both_digests():
 
 
 # Statements
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"_type":1}', b"\xff", b'{"_type":"x","subject":[]}'])
+def test_invalid_statement_is_refused(data):
+    with pytest.raises(UNREADABLE):
+        statement.decode(data)
+
+
+def test_canonical_json_is_unique_and_round_trips():
+    names = (
+        {"b": {"d": 1, "c": [{"f": "ü", "e": None}]}, "a": 2.5},
+        {"a": 2.5, "b": {"c": [{"e": None, "f": "ü"}], "d": 1}},
+    )
+    one, other = (statement.make("pyg", DIGEST, "urn:x:y", predicate) for predicate in names)
+    assert statement.encode(one) == statement.encode(other)
+    assert statement.decode(statement.encode(one)) == one
+    assert json.loads(statement.encode(one))["_type"] == "https://in-toto.io/Statement/v1"
 
 
 def sealed(key=KEY, payload_type=statement.PAYLOAD, payload=TEXT):
@@ -170,7 +190,7 @@ def test_dsse_pre_authentication_encoding_has_type_and_lengths():
 
 
 def attached(key=KEY, before=()):
-    return signing.attestations(DIGEST, [ABOUT, statement.make(SUBJECT, "urn:x:y", {})], key, before)
+    return signing.attestations(DIGEST, [ABOUT, statement.make("pyg", DIGEST, "urn:x:y", {})], key, before)
 
 
 def verdicts(stored, key, **blobs):
@@ -192,7 +212,7 @@ def test_statements_are_signed_with_the_key(signer, key, expected, message):
     assert verdicts(made, key) == [(kind, expected, message.format(kind)) for kind in (SMOKE, "urn:x:y")]
     manifest = json.loads(made.manifest)
     named = {entry["digest"]: entry["size"] for entry in (manifest["config"], *manifest["layers"])}
-    assert named == {tars.sha256(data): len(data) for data in made.blobs.values()}
+    assert named == {digest_of(data): len(data) for data in made.blobs.values()}
     assert named.keys() == made.blobs.keys()
 
 
@@ -226,7 +246,7 @@ SUBJECT_MANIFEST = spec.Descriptor(media_type=spec.DOCKER_MANIFEST, digest=DIGES
 
 def bundled(about=None, key=KEY, **changes):
     """A bundle's layer and bytes, perhaps with other fields of its envelope."""
-    made = bundles.attach(about or bundles.sign(NAME, DIGEST), key, SUBJECT_MANIFEST)
+    made = bundles.attach(about or bundles.sign(DIGEST, {NOTE: NAME}), key, SUBJECT_MANIFEST)
     (layer,), data = stored(made), made.blobs[1]
     if changes:
         document = json.loads(data)
@@ -237,7 +257,7 @@ def bundled(about=None, key=KEY, **changes):
 
 def test_bundle_bytes_equal_those_of_cosign():
     """Manifest, bundle and statement as cosign 3.1.1 writes them, but for the time of its own making."""
-    made = bundles.attach(bundles.sign(NAME, DIGEST), KEY, SUBJECT_MANIFEST)
+    made = bundles.attach(bundles.sign(DIGEST, {NOTE: NAME}), KEY, SUBJECT_MANIFEST)
     manifest, (config, data) = json.loads(made.manifest), made.blobs
     kind, notes = "application/vnd.dev.sigstore.bundle.v0.3+json", {"dev.sigstore.bundle.content": "dsse-envelope"}
     notes["dev.sigstore.bundle.predicateType"] = "https://sigstore.dev/cosign/sign/v1"
@@ -245,13 +265,13 @@ def test_bundle_bytes_equal_those_of_cosign():
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "artifactType": kind,
-        "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": tars.sha256(b"{}"), "size": 2},
-        "layers": [{"mediaType": kind, "digest": tars.sha256(data), "size": len(data)}],
+        "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": digest_of(b"{}"), "size": 2},
+        "layers": [{"mediaType": kind, "digest": digest_of(data), "size": len(data)}],
         "subject": {"mediaType": spec.DOCKER_MANIFEST, "digest": DIGEST, "size": 438},
         "annotations": notes,
     }
     assert (config, made.descriptor.artifact_type, made.descriptor.annotations) == (b"{}", kind, notes)
-    assert made.descriptor.digest == tars.sha256(made.manifest)
+    assert made.descriptor.digest == digest_of(made.manifest)
     bundle = json.loads(data)
     (signature,) = bundle["dsseEnvelope"].pop("signatures")
     payload = base64.b64decode(bundle["dsseEnvelope"]["payload"])
@@ -264,7 +284,7 @@ def test_bundle_bytes_equal_those_of_cosign():
     assert keys.fits(PUBLIC, base64.b64decode(signature["sig"]), signed)
     assert json.loads(payload) == {
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"digest": {"sha256": DIGEST[7:]}, "annotations": {"graphcrate.published-as": NAME}}],
+        "subject": [{"digest": {"sha256": DIGEST[7:]}, "annotations": {"example.published-as": NAME}}],
         "predicateType": "https://sigstore.dev/cosign/sign/v1",
         "predicate": {},
     }
@@ -277,7 +297,7 @@ MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEuJjKVsAQU+YrI2Mq+3N7fh0NOJsF
 Er8WCiYl3FsCVfcf4XmtkdmwKfWu1PBGu9112o+JAlhxdkLss3ic7t3osg==
 -----END PUBLIC KEY-----
 """
-    assert bundles.hint(keys.parse_public(pem, "cosign.pub")) == "+1Pqa1QX3NBULLFvpFyZad8KwrAXefUqWkiVdpEpUac="
+    assert bundles.hint(keys.parse_public(pem)) == "+1Pqa1QX3NBULLFvpFyZad8KwrAXefUqWkiVdpEpUac="
 
 
 @pytest.mark.parametrize(
@@ -288,7 +308,7 @@ Er8WCiYl3FsCVfcf4XmtkdmwKfWu1PBGu9112o+JAlhxdkLss3ic7t3osg==
         (SignatureStatus.WRONG_KEY, bundled(signatures=[{"sig": ""}])),
         (SignatureStatus.WRONG_KEY, bundled(payloadType="text/plain")),
         (SignatureStatus.ABSENT, bundled(signatures=[])),
-        (SignatureStatus.OTHER_IMAGE, bundled(bundles.sign(NAME, OTHER))),
+        (SignatureStatus.OTHER_IMAGE, bundled(bundles.sign(OTHER, {NOTE: NAME}))),
         (SignatureStatus.ABSENT, bundled(ABOUT)),  # a statement is no signature of an image
     ],
 )
@@ -305,7 +325,10 @@ def test_bundle_signature_has_the_signed_name():
     )
     assert (judged(bundled(theirs)).is_verified, judged(bundled(theirs)).name) == (True, "")
     of_two = statement.Statement(
-        subject=(*bundles.sign("evil.example/pyg:1", OTHER).subject, *bundles.sign(NAME, DIGEST).subject),
+        subject=(
+            *bundles.sign(OTHER, {NOTE: "evil.example/pyg:1"}).subject,
+            *bundles.sign(DIGEST, {NOTE: NAME}).subject,
+        ),
         predicate_type=bundles.SIGNATURE,
         predicate={},
     )
@@ -313,7 +336,7 @@ def test_bundle_signature_has_the_signed_name():
 
 
 def test_signature_names_are_listed_without_a_key():
-    assert [one.name for one in verify.signatures(DIGEST, [*layers(SIGNED), *bundled()], None)] == [NAME, NAME]
+    assert [one.name for one in verify.signatures(DIGEST, [*layers(SIGNED), *bundled()], None, NOTE)] == [NAME, NAME]
 
 
 def test_statements_in_bundles_are_verified():

@@ -1,20 +1,13 @@
-"""in-toto Statements about an image: their bytes, and the project's own predicates (suites, contracts, audit).
+"""The statements about an image of ours: their types, and the project's own predicates."""
 
-Shape: the in-toto Attestation Framework, v1 (Statement, ResourceDescriptor).
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from graphcrate.model import codec
 from graphcrate.model.report import SmokeReport, StartUp
+from graphcrate.model.values import OURS
 
-TYPE = "https://in-toto.io/Statement/v1"
-PAYLOAD = "application/vnd.in-toto+json"  #: media type of a statement
-#: Beginning of the project's own type names. It has no address on the web that it could promise to keep.
-OURS = "urn:graphcrate:"
 BILL = "https://cyclonedx.org/bom"  #: in-toto's type of a CycloneDX document
 PROVENANCE = "https://slsa.dev/provenance/v1"
 SMOKE = f"{OURS}smoke:1"
@@ -31,6 +24,8 @@ KINDS = {
 EMULATED = "emulatedAllowed"  #: field of the statement about suites: there are none of them, and an emulator's proof
 #: of a suite's report: which machine of the site it was, and words that may quote its paths
 _PRIVATE = ("node", "partition", "job", "reason")
+#: annotation of what signs an image: the name that it is published as, registry to tag; `cosign verify -a` compares it
+PUBLISHED = "graphcrate.published-as"
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,45 +37,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tag: str
     digest: str
-
-    @property
-    def sha256(self) -> str:
-        """The digest's hex."""
-        return self.digest.removeprefix("sha256:")
-
-
-class Resource(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """in-toto's ResourceDescriptor: something that is named by digest, `{"sha256": hex}`."""
-
-    name: str = ""
-    uri: str = ""
-    digest: Mapping[str, str] = {}
-    annotations: Mapping[str, str] = {}
-
-
-class Statement(msgspec.Struct, frozen=True, kw_only=True, rename={"type": "_type", "predicate_type": "predicateType"}):
-    """An in-toto Statement, v1."""
-
-    type: str = TYPE
-    subject: tuple[Resource, ...]
-    predicate_type: str
-    predicate: Any
-
-
-def make(subject: Subject, predicate_type: str, predicate: Any) -> Statement:  # noqa: ANN401
-    """Make a statement about one image. `predicate`: anything that msgspec turns into a JSON object."""
-    about = Resource(name=subject.name, digest={"sha256": subject.sha256})
-    return Statement(subject=(about,), predicate_type=predicate_type, predicate=predicate)
-
-
-def encode(statement: Statement) -> bytes:
-    """Canonical JSON: names sorted, no spaces."""
-    return msgspec.json.encode(statement, order="sorted")
-
-
-def decode(data: bytes) -> Statement:
-    """Raises msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError."""
-    return codec.decode(data, Statement)
 
 
 def smoke(

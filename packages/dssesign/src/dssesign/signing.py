@@ -1,7 +1,7 @@
 """Signatures over an image as cosign makes and stores them: simple signing and DSSE envelopes, under two tags.
 
 Manifests under tags made of the image's digest are the form that cosign 1, 2 and 3 find, on registries of any age;
-`bundles` has the form that stays: docs/decisions/proof.md. Shapes: SIGNATURE_SPEC.md and ATTESTATION_SPEC.md of
+`bundles` has the form that stays. Shapes: SIGNATURE_SPEC.md and ATTESTATION_SPEC.md of
 github.com/sigstore/cosign; github.com/secure-systems-lab/dsse (v1.0.2).
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.attest import keys, statement
-from graphcrate.attest.statement import Statement
+from dssesign import keys, statement
+from dssesign.statement import Statement
 from ocilayout import spec
 from ocilayout.image import descriptor_of, digest_of
 
@@ -23,8 +23,6 @@ MEDIA_TYPES = (SIMPLE_SIGNING, ENVELOPE, statement.PAYLOAD)  #: artifacts under 
 SIGNATURE = "dev.cosignproject.cosign/signature"  #: annotation with the signature in base64
 #: annotations with the predicate's type: cosign's of an envelope, BuildKit's of an unsigned statement
 PREDICATE, UNSIGNED_PREDICATE = "predicateType", "in-toto.io/predicate-type"
-#: in what signs an image: the name that it is published as, registry to tag; `cosign verify -a` compares it
-PUBLISHED = "graphcrate.published-as"
 _EPOCH = "0001-01-01T00:00:00Z"  #: in cosign's configurations: no time
 
 
@@ -64,6 +62,10 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     signatures: tuple[Signature, ...]
 
 
+# made here: the first use of a type by several threads at once crashes msgspec
+_CLAIMS, _ENVELOPES = msgspec.json.Decoder(SimpleSigning), msgspec.json.Decoder(Envelope)
+
+
 class Tagged(msgspec.Struct, frozen=True, kw_only=True):
     """A manifest to push under a tag after its blobs, by digest; its configuration is one of them."""
 
@@ -82,10 +84,23 @@ def attestation_tag(digest: str) -> str:
     return f"{digest.replace(':', '-')}.att"
 
 
-def claim(name: str, digest: str) -> bytes:
-    """Simple signing's payload. `name`: what the image is published as, registry to tag."""
+def claim(name: str, digest: str, notes: Mapping[str, str] | None = None) -> bytes:
+    """Make simple signing's payload. `name`: what the image is published as, registry to tag.
+
+    `notes` are signed with it; `cosign verify -a` compares them.
+    """
     critical = _Critical(identity=_Identity(reference=name), image=_Image(digest=digest))
-    return msgspec.json.encode(SimpleSigning(critical=critical, optional={PUBLISHED: name}))
+    return msgspec.json.encode(SimpleSigning(critical=critical, optional=dict(notes) if notes else None))
+
+
+def read_envelope(data: bytes) -> Envelope:
+    """Read an envelope. Raises one of `errors.UNREADABLE`."""
+    return _ENVELOPES.decode(data)
+
+
+def read_claim(data: bytes) -> SimpleSigning:
+    """Read simple signing's payload. Raises one of `errors.UNREADABLE`."""
+    return _CLAIMS.decode(data)
 
 
 def seal(about: Statement, key: keys.PrivateKey) -> Envelope:

@@ -1,23 +1,20 @@
 """Verify signatures and statements: bytes in, verdict out. Every outcome has words of its own."""
 
 import base64
-import binascii
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from enum import IntEnum
 
 import msgspec
 
-from graphcrate.attest import bundles, keys, signing, statement
-from graphcrate.attest.statement import Statement
-from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE
+from dssesign import bundles, keys, signing, statement
+from dssesign.errors import UNREADABLE
+from dssesign.statement import Statement
 from ocilayout import spec
 
 _OLDER = "https://in-toto.io/Statement/v0.1"  #: the same fields; what `cosign attest` 3.1 still writes
 #: of a manifest, with their bytes, whose digests the caller has checked
 Layers = Iterable[tuple[spec.Descriptor, bytes]]
-_UNREADABLE = (*UNREADABLE, binascii.Error)
 _NOBODY = "attached, and not signed"
 _UNCHECKED = "attached and signed, signature not checked: no key was given"
 _OTHER_KEY = "signed with another key than the one given, or altered by somebody who has no key"
@@ -36,7 +33,7 @@ class SignatureStatus(IntEnum):
 class SignatureVerdict(msgspec.Struct, frozen=True):
     """An outcome in words. Of what is verified: `statement`, what was signed; `name`, as what it was published.
 
-    A name is registry, repository and tag; of what cosign or an older graphcrate signed it has no tag, or is empty.
+    A name is registry, repository and tag; of what cosign signed it has no tag, or is empty.
     """
 
     outcome: SignatureStatus
@@ -49,18 +46,21 @@ class SignatureVerdict(msgspec.Struct, frozen=True):
         return self.outcome is SignatureStatus.VERIFIED
 
 
-def signatures(digest: str, layers: Layers, key: keys.PublicKey | None) -> Iterator[SignatureVerdict]:
+def signatures(
+    digest: str, layers: Layers, key: keys.PublicKey | None, name_note: str = ""
+) -> Iterator[SignatureVerdict]:
     """Verify each signature of the image, under `signature_tag` and in bundles.
 
-    Without a key none is looked at: such a verdict only says what is written there.
+    Without a key none is looked at: such a verdict only says what is written there. `name_note`: of the notes that
+    were signed, the one with the name that the image is published as.
     """
     for layer, data in layers:
         if layer.media_type == signing.SIMPLE_SIGNING:
-            yield _simple(digest, layer, data, key)
+            yield _simple(digest, layer, data, key, name_note)
         elif layer.media_type.startswith(bundles.FAMILY):
             for kind, verdict in attestations(digest, [(layer, data)], key):
                 if kind == bundles.SIGNATURE:
-                    yield _named(digest, verdict)
+                    yield _named(digest, verdict, name_note)
 
 
 def attestations(digest: str, layers: Layers, key: keys.PublicKey | None) -> Iterator[tuple[str, SignatureVerdict]]:
@@ -72,8 +72,8 @@ def attestations(digest: str, layers: Layers, key: keys.PublicKey | None) -> Ite
             sealed = signing.Envelope(payload=data, payload_type=statement.PAYLOAD, signatures=())
         elif is_bundle or layer.media_type == signing.ENVELOPE:
             try:
-                sealed = bundles.envelope(data) if is_bundle else codec.decode(data, signing.Envelope)
-            except _UNREADABLE:
+                sealed = bundles.envelope(data) if is_bundle else signing.read_envelope(data)
+            except UNREADABLE:
                 yield kind, SignatureVerdict(SignatureStatus.MALFORMED, "attached, but no signed statement")
                 continue
         else:
@@ -107,7 +107,7 @@ def _statement(digest: str, sealed: signing.Envelope, how: str) -> SignatureVerd
         )
     try:
         about = statement.decode(sealed.payload)
-    except _UNREADABLE:
+    except UNREADABLE:
         return SignatureVerdict(SignatureStatus.MALFORMED, "attached, but no in-toto statement")
     if about.type not in (statement.TYPE, _OLDER):
         return SignatureVerdict(
@@ -125,23 +125,23 @@ def best(digest: str, verdicts: Iterable[SignatureVerdict]) -> SignatureVerdict:
     return min(verdicts, key=lambda verdict: verdict.outcome, default=absent)
 
 
-def _named(digest: str, verdict: SignatureVerdict) -> SignatureVerdict:
+def _named(digest: str, verdict: SignatureVerdict, note: str) -> SignatureVerdict:
     """A verdict on the statement that signs an image, with the name that it is signed under."""
     subjects = verdict.statement.subject if verdict.statement else ()
     mine = [subject for subject in subjects if f"sha256:{subject.digest.get('sha256', '')}" == digest]
-    name = next(
-        (resource.annotations[signing.PUBLISHED] for resource in mine if signing.PUBLISHED in resource.annotations), ""
-    )
+    name = next((resource.annotations[note] for resource in mine if note in resource.annotations), "")
     signed = f"signed with this key{name and f' as {name}'}"
     message = signed if verdict.message.endswith(" is signed") else verdict.message
     return msgspec.structs.replace(verdict, name=name, message=message)
 
 
-def _simple(digest: str, layer: spec.Descriptor, payload: bytes, key: keys.PublicKey | None) -> SignatureVerdict:
+def _simple(
+    digest: str, layer: spec.Descriptor, payload: bytes, key: keys.PublicKey | None, note: str
+) -> SignatureVerdict:
     try:
         signature = base64.b64decode(layer.annotations.get(signing.SIGNATURE, ""), validate=True)
-        whole = codec.decode(payload, signing.SimpleSigning)
-    except _UNREADABLE:
+        whole = signing.read_claim(payload)
+    except UNREADABLE:
         return SignatureVerdict(SignatureStatus.MALFORMED, "the signature or its payload is not in cosign's form")
     claim = whole.critical
     if not signature:
@@ -152,7 +152,7 @@ def _simple(digest: str, layer: spec.Descriptor, payload: bytes, key: keys.Publi
         return SignatureVerdict(SignatureStatus.MALFORMED, f"the payload is a {claim.type!r}, no signature of an image")
     if claim.image.digest != digest:
         return _other_image(digest, [claim.image.digest], "signed with this key")
-    noted = (whole.optional or {}).get(signing.PUBLISHED)
+    noted = (whole.optional or {}).get(note)
     name = noted if isinstance(noted, str) else claim.identity.reference
     return SignatureVerdict(
         SignatureStatus.VERIFIED, f"signed with this key as {name}" if key else _UNCHECKED, name=name
