@@ -7,16 +7,20 @@ environment; publishing goes by what ran in the image itself (`graphcrate.publis
 import re
 import tarfile
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from graphcrate.compat.facts import start_up
 from graphcrate.model.plan import VENV
-from graphcrate.oci.blob import TarStream, open_blob
-from graphcrate.oci.entries import read_entries
+from graphcrate.oci.blob import open_blob
 from graphcrate.oci.layout import Layout
+from layertar.entries import read_entries
 from ocilayout import spec
 from ocilayout.spec import LayerBlob
+
+if TYPE_CHECKING:
+    from layertar.stream import TarStream
 
 #: The interpreter, and what tells it where it is: wheels may bring programs, not these.
 _INTERPRETER = re.compile(r"(bin/(python|pip)[0-9.]*|pyvenv\.cfg|lib64|lib)")

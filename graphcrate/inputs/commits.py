@@ -16,10 +16,11 @@ from graphcrate.compat.failures.ends import ProgramFailure
 from graphcrate.host import git
 from graphcrate.model import git_address
 from graphcrate.model.command import Setting, setting
-from graphcrate.model.errors import BuildError, IntegrityError, LayoutError
+from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.limits import SOURCES, Gauge
 from graphcrate.model.words import number_of, printable
-from graphcrate.oci.blob import TarStream, members
+from layertar.errors import TarError
+from layertar.stream import TarStream, members
 from patienthttp.errors import redacted
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -201,7 +202,7 @@ def _unpack(archive: Path, folder: Path, name: str, pointers: list[str]) -> set[
     """
     gauge, folders = Gauge(SOURCES, name), {""}
     with archive.open("rb") as file:
-        stream = TarStream(file, None, (), gauge)
+        stream = TarStream(file, gauge)
         try:
             for member, _ in members(stream):
                 path = member.name.rstrip("/")
@@ -218,7 +219,7 @@ def _unpack(archive: Path, folder: Path, name: str, pointers: list[str]) -> set[
                         pointers.append(path)
                 else:
                     raise IntegrityError(f"{name}: {printable(path)} is neither a file nor a folder nor a link")
-        except LayoutError as error:
+        except TarError as error:
             raise IntegrityError(f"{name}: git's archive of it cannot be read: {error.what}") from error
         except FileExistsError as error:
             raise IntegrityError(f"{name} has {printable(path)} twice") from error

@@ -9,6 +9,7 @@ from typing import ClassVar
 import msgspec
 
 from graphcrate.model.command import Command, Setting, command, without
+from layertar.errors import ArchiveError
 
 _CAUSE, _NEXT = "cause: ", "next:  "  #: at the begin of a line of a message; none of another part has them
 
@@ -78,6 +79,7 @@ class NetworkError(GraphcrateError, exit_code=5, of_machine=True):
 
 class IntegrityError(
     GraphcrateError,
+    ArchiveError,  # so that `layertar` raises it, and its kinds, itself: a stream's error comes from any later read
     exit_code=6,
     usual="fetch or copy it again; if it stays so, tell whoever published it",
     of_machine=True,

@@ -14,7 +14,8 @@ from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.words import printable
 from graphcrate.oci.blob import open_blob
-from graphcrate.oci.entries import (
+from graphcrate.oci.layout import Layout, absence
+from layertar.entries import (
     HARMLESS_DEVICES,
     Entries,
     Faults,
@@ -24,7 +25,6 @@ from graphcrate.oci.entries import (
     raise_first,
     read_entries,
 )
-from graphcrate.oci.layout import Layout, absence
 from ocilayout import spec
 from ocilayout.spec import LayerBlob
 
@@ -67,7 +67,7 @@ def validate(layout: Layout, advance: Callable[[int], None] | None = None) -> Va
     if len(entries) == len(layers):  # else what is below a layer is not known
         contradictions = Faults()
         try:
-            warnings.extend(_device_warnings(overlaid(entries, "", contradictions.add)))
+            warnings.extend(_device_warnings(overlaid(entries, "", contradictions.add, LayoutError)))
         except LayoutError as error:
             contradictions.errors.append(error)
         faults.extend(error.what for error in contradictions.errors)

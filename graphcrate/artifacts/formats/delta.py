@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.oci.entries import parents
+from layertar.entries import parents
 from sifsquash.values import Inode
 
 WHITEOUT = Inode(kind=tarfile.CHRTYPE, mode=0)

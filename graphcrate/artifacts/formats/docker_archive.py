@@ -12,8 +12,9 @@ import msgspec
 from graphcrate.artifacts.formats.merged import check_digest
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
-from graphcrate.oci.blob import CHUNK, open_blob
+from graphcrate.oci.blob import open_blob
 from graphcrate.oci.layout import Layout, check_presence
+from layertar.stream import CHUNK
 from ocilayout import spec
 from ocilayout.spec import Descriptor, LayerBlob
 from ocilayout.tar import END_OF_ARCHIVE, EntryType, header, padding

@@ -1,15 +1,14 @@
 """An image's files: what its layers come to, each once, and where the content of each is."""
 
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, cast
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci.blob import CHUNK, TarStream
-from graphcrate.oci.entries import parents
 from graphcrate.oci.layout import REBUILD
+from layertar.entries import parents
 from sifsquash.values import LATEST, XATTR, Inode
 
 _FOLDER, _FILE, _LINK = tarfile.DIRTYPE, tarfile.REGTYPE, tarfile.SYMTYPE
@@ -91,19 +90,3 @@ def inode_of(path: str, header: tarfile.TarInfo) -> Inode:
         device=(header.devmajor, header.devminor) if header.isdev() else (0, 0),
         xattrs=xattrs,
     )
-
-
-def content_of(header: tarfile.TarInfo, stream: TarStream) -> Iterator[bytes]:
-    """The content of the file whose header was read last, holes as zeros. Raises LayoutError for a false map."""
-    if not header.issparse():
-        yield from stream.chunks(header.size)
-        return
-    position = 0
-    for start, size in (*cast("Iterable[tuple[int, int]]", header.sparse), (header.size, 0)):
-        if start < position or size < 0 or start + size > header.size:
-            raise LayoutError(f"{header.name} is a sparse file whose map does not fit")
-        while position < start:
-            yield bytes(min(CHUNK, start - position))
-            position += min(CHUNK, start - position)
-        yield from stream.chunks(size)
-        position += size

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.formats.early import Early, recorded
-from graphcrate.artifacts.formats.merged import IMPLIED, check_digest, content_of, inode_of
+from graphcrate.artifacts.formats.merged import IMPLIED, check_digest, inode_of
 from graphcrate.compat.facts import facts
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.trees import remove_tree
@@ -25,9 +25,10 @@ from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, LayoutError
-from graphcrate.oci.blob import CHUNK, open_blob
-from graphcrate.oci.entries import Entries, overlaid, read_entries
+from graphcrate.oci.blob import open_blob
 from graphcrate.oci.layout import REBUILD, Layout, check_presence
+from layertar.entries import Entries, overlaid, read_entries
+from layertar.stream import CHUNK, content_of
 from ocilayout.spec import LayerBlob
 from sifsquash.packer import Packed, Packer
 from sifsquash.values import Compression, Inode, Stored
@@ -89,7 +90,8 @@ def read_packed(
     for numbers, places in zip(same.values(), read_layers, strict=True):
         numbered.update(zip(numbers, places, strict=True))
     layers = [numbered[number] for number in range(len(blobs))]
-    return overlaid([entries for entries, _ in layers], IMPLIED), tuple(packed for _, packed in layers)
+    merged = overlaid([entries for entries, _ in layers], IMPLIED, error=LayoutError)
+    return merged, tuple(packed for _, packed in layers)
 
 
 def _pack(

@@ -1,7 +1,7 @@
 """Layers to a root file system, with neither an engine nor root.
 
 The files of each layer are unpacked side by side, by number; those that the image has in the end are then renamed to
-their paths. No name of a layer touches the disk before `oci.entries` has judged all of them, so nothing is followed.
+their paths. No name of a layer touches the disk before `layertar` has judged all of them, so nothing is followed.
 
 An image may be anybody's, and everybody on this machine can reach the tree: what would give its users more than they
 have is left out (docs/decisions/conversion.md). `Withheld` says what.
@@ -24,14 +24,15 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.formats.merged import IMPLIED, content_of, inode_of
+from graphcrate.artifacts.formats.merged import IMPLIED, inode_of
 from graphcrate.host.disk import trees
 from graphcrate.host.disk.atomic import appearing
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.words import printable
-from graphcrate.oci.blob import TarStream, open_blob
-from graphcrate.oci.entries import HARMLESS_DEVICES, Entries, device_of, overlaid, read_entries
+from graphcrate.oci.blob import open_blob
+from layertar.entries import HARMLESS_DEVICES, Entries, device_of, overlaid, read_entries
+from layertar.stream import TarStream, content_of
 from ocilayout.spec import LayerBlob
 from sifsquash.values import XATTR, Inode
 
@@ -114,7 +115,7 @@ def unpack(
             size=lambda number: layers[number].path.stat().st_size,
         )
         # A fixed time, so that the tree depends on the layers alone.
-        merged = overlaid([*([_tree(below)] if below else ()), *staged], _Node(IMPLIED, 0))
+        merged = overlaid([*([_tree(below)] if below else ()), *staged], _Node(IMPLIED, 0), error=LayoutError)
         _build(merged, str(partial / _ROOT), permitted)
     return withheld
 

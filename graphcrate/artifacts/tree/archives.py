@@ -21,8 +21,9 @@ from graphcrate.host.engines import oci_engine
 from graphcrate.model.errors import LayoutError, UsageError
 from graphcrate.model.limits import DOCUMENTS
 from graphcrate.model.tree import Form
-from graphcrate.oci.blob import CHUNK, MAX_READ, Chunks, TarStream, inflated, members
+from graphcrate.oci.blob import inflated
 from graphcrate.oci.index import decode_document, find_manifest, read_config, root_entry
+from layertar.stream import CHUNK, MAX_READ, Chunks, TarStream, members
 from ocilayout import spec
 
 _PIECE = 1 << 21

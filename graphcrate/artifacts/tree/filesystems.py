@@ -19,7 +19,7 @@ from graphcrate.compat.facts import facts
 from graphcrate.host.disk import trees
 from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind
-from graphcrate.oci.blob import CHUNK
+from layertar.stream import CHUNK
 from sifsquash import sif
 from sifsquash.squashfs import Squashfs
 from sifsquash.values import Content

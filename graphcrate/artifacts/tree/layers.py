@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from isal import igzip, igzip_lib
 
-from graphcrate.artifacts.formats.merged import check_digest, content_of, inode_of
+from graphcrate.artifacts.formats.merged import check_digest, inode_of
 from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools
 from graphcrate.host.disk import trees
 from graphcrate.host.disk.cache import Cache
@@ -24,9 +24,11 @@ from graphcrate.model.contract import Settings
 from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind
 from graphcrate.oci import layer_files
-from graphcrate.oci.blob import InflateError, TarStream, open_blob
-from graphcrate.oci.entries import Entries, Faults, device_of, overlaid, read_entries
+from graphcrate.oci.blob import open_blob
 from graphcrate.oci.layout import Layout
+from layertar.blob import InflateError
+from layertar.entries import Entries, Faults, device_of, overlaid, read_entries
+from layertar.stream import TarStream, content_of
 from ocilayout import spec
 from ocilayout.spec import LayerBlob
 from sifsquash.values import Inode
@@ -163,10 +165,13 @@ def open_layers(
         contradictions = Faults()
         whole = [layer for layer in layers if not isinstance(layer, LayoutError)]
         try:
-            merged = overlaid(whole, _IMPLIED, contradictions.add)
+            merged = overlaid(whole, _IMPLIED, contradictions.add, LayoutError)
         except LayoutError as error:
             contradictions.errors.append(error)
-        if broken := contradictions.errors:
+        broken = [
+            LayoutError(error.what, cause=error.cause, next_step=error.next_step) for error in contradictions.errors
+        ]
+        if broken:
             merged = {}
     entries = {f"/{path}": kept.entry for path, kept in merged.items()}
 

@@ -16,7 +16,7 @@ from graphcrate.compat.plan.planning import SYSTEM_PATH
 from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, LayerFact, Settings
 from graphcrate.model.platform import PLATFORMS
 from graphcrate.model.tree import Entry, Form
-from graphcrate.oci.entries import HARMLESS_DEVICES
+from layertar.entries import HARMLESS_DEVICES
 from ocilayout import spec
 
 #: The content of a path, or None where it was not kept.

@@ -43,9 +43,9 @@ from graphcrate.model.plan import (
 )
 from graphcrate.model.report import Artifact, LayerRecord, PackageBytes
 from graphcrate.oci import layer_files
-from graphcrate.oci.entries import parents
 from graphcrate.oci.image import make_image, recorded, writing_errors
 from graphcrate.oci.layout import Layout, write_layout
+from layertar.entries import parents
 from ocilayout import spec
 from ocilayout.layer import LayerWriter
 

@@ -8,12 +8,12 @@ from typing import IO
 
 from debroot import deb as debs
 from debroot.deb import FileOwner
-from graphcrate.artifacts.formats.merged import content_of
 from graphcrate.host.disk.inflating import pieces
 from graphcrate.inputs.bases.debroot_errors import translated
-from graphcrate.model.errors import IntegrityError, LayoutError
+from graphcrate.model.errors import IntegrityError
 from graphcrate.model.limits import PACKAGE, Gauge
-from graphcrate.oci.blob import TarStream, members
+from layertar.errors import TarError
+from layertar.stream import TarStream, content_of, members
 
 
 def inflate_member(deb: Path, target: Path) -> int:
@@ -37,7 +37,7 @@ def tar_members(deb: Path, begin: int) -> Iterator[tuple[tarfile.TarInfo, Iterab
     """Yield the entries of the tar that begins there, each with its content. Raises NotAPackageError."""
     with deb.open("rb") as file:
         file.seek(begin)
-        stream = TarStream(file, None, (), Gauge(PACKAGE, deb.name, IntegrityError, deb.stat().st_size))
+        stream = TarStream(file, Gauge(PACKAGE, deb.name, IntegrityError, deb.stat().st_size))
         with _readable(deb):
             for member, _ in members(stream):
                 yield member, _content(deb, member, stream)
@@ -52,5 +52,5 @@ def _content(deb: Path, member: tarfile.TarInfo, stream: TarStream) -> Iterator[
 def _readable(deb: Path) -> Iterator[None]:
     try:
         yield
-    except LayoutError as error:
+    except TarError as error:
         debs.fail(deb, f"has files that cannot be read: {error.what}")

@@ -24,9 +24,9 @@ from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.plan import LAYER_MTIME, Slim
 from graphcrate.model.report import CutFile, LayerRecord, PackageBytes
 from graphcrate.oci import layer_files
-from graphcrate.oci.entries import parents
 from graphcrate.oci.image import recorded, writing_errors
 from graphcrate.oci.layer_files import LayerFiles
+from layertar.entries import parents
 from ocilayout.layer import LayerCopy, LayerWriter
 from sifsquash.values import Compression
 

@@ -17,9 +17,10 @@ from packaging.requirements import InvalidRequirement
 from graphcrate.host.disk.inflating import pieces
 from graphcrate.host.sandbox.beneath import PlainFile
 from graphcrate.model.command import ETC, command
-from graphcrate.model.errors import IntegrityError, LayoutError
+from graphcrate.model.errors import IntegrityError
 from graphcrate.model.limits import SOURCES, Gauge
-from graphcrate.oci.blob import Chunks, TarStream, members
+from layertar.errors import TarError
+from layertar.stream import Chunks, TarStream, members
 
 _CHUNK = 1 << 20
 _MAGICS = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz"}
@@ -81,14 +82,14 @@ def _tarred(path: Path, name: str, to_read: Callable[[str], int]) -> dict[str, b
         packing = next((kind for magic, kind in _MAGICS.items() if head.startswith(magic)), "")
         packed = cast("IO[bytes]", io.BufferedReader(Chunks(pieces(name, packing, file, gauge))))
         # What comes out is counted where it is inflated.
-        stream = TarStream(packed, None, (), Gauge(SOURCES, name, packed=path.stat().st_size))
+        stream = TarStream(packed, Gauge(SOURCES, name, packed=path.stat().st_size))
         try:
             for member, _ in members(stream):
                 inside = member.name.partition("/")[2]
                 if member.isfile():
                     size = 0 if member.issparse() else member.size
                     files[inside] = b"".join(stream.chunks(min(size, to_read(inside))))
-        except LayoutError as error:
+        except TarError as error:
             raise broken(name, error.what) from error
     return files
 

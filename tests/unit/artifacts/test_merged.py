@@ -15,7 +15,7 @@ from graphcrate.artifacts.formats.packed import read_packed
 from graphcrate.artifacts.formats.translated import layout_errors
 from graphcrate.host.disk.cache import Cache
 from graphcrate.model.errors import CacheError, LayoutError
-from graphcrate.oci.entries import Entries
+from layertar.entries import Entries
 from ocilayout import spec
 from sifsquash.packer import BLOCKS
 from sifsquash.squashfs import Squashfs

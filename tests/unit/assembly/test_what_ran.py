@@ -17,9 +17,9 @@ from graphcrate.host.process import Completed
 from graphcrate.model.lock import Added
 from graphcrate.model.recipe import Channel
 from graphcrate.oci.blob import open_blob
-from graphcrate.oci.entries import read_entries
 from graphcrate.oci.layout import read_layout
 from graphcrate.resolve.additions import additions
+from layertar.entries import read_entries
 from ocilayout import spec
 from tests.unit import small_layouts, tars
 from tests.unit.house.test_wiring import world  # noqa: F401 (a fixture)

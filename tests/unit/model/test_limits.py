@@ -50,26 +50,11 @@ def test_archive_limits_exceed_measured_archives():
         assert limits.Gauge(one, "x", packed=size // ratio)._allowed >= size
 
 
-def test_exceeded_archive_limit_is_named():
-    def listing(count, name="a", size=0, more=0):
-        gauge = Gauge(SMALL, "x.tar", packed=1000)
-        for _ in range(count):
-            gauge.member(name, size, more)
-
-    listing(3, "a" * 13)
-    for said, arguments in {
-        "3 members": (4,),
-        "40 bytes of names": (1, "a" * 41),
-        "40 bytes of names and attributes": (1, "a", 0, 40),
-        r"1\.5 GiB; it has 1000 bytes packed, and at most 10 times that, and 1 MiB of any": (1, "a", 3 << 29),
-    }.items():
-        with pytest.raises(IntegrityError, match=rf"^x\.tar: .*{said}"):
-            listing(*arguments)
+def test_gauge_raises_an_error_of_ours_and_never_the_librarys():
+    with pytest.raises(IntegrityError, match=r"x\.tar: inflates to more than 1 MiB"):
+        Gauge(SMALL, "x.tar", packed=10).inflated(2 << 20)
     with pytest.raises(LayoutError, match=r"more than 1 MiB; it has"):
         Gauge(SMALL, "", LayoutError, packed=10).inflated(2 << 20)
-    with pytest.raises(IntegrityError, match="at most 1024 GiB are read of a thing"):
-        Gauge(SMALL, "x").inflated(1 << 41)
-    Gauge(SMALL, "x", packed=1 << 20).inflated(10 << 20)
 
 
 def zeros(kind):

@@ -7,9 +7,9 @@ import tarfile
 import pytest
 
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci.entries import MAX_FAULTS
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import Validation, inspect_layer, validate
+from layertar.entries import MAX_FAULTS
 from ocilayout import spec
 from ocilayout.spec import LayerBlob
 from tests.unit import small_layouts, tars

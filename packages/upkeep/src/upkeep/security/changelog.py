@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from debroot.deb import entry_path
 from debroot.versions import version_key
-from graphcrate.artifacts.formats.merged import content_of
 from graphcrate.host.context import Context
 from graphcrate.host.disk.inflating import pieces
 from graphcrate.inputs.bases import deb as reading
 from graphcrate.inputs.bases.debs import fetch_debs
-from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError, ResolutionError
+from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.limits import METADATA, PACKAGE, Gauge, Limits
 from graphcrate.model.lock import DebianPackage
-from graphcrate.oci.blob import TarStream, members
+from layertar.errors import TarError
+from layertar.stream import TarStream, content_of, members
 
 _LARGEST = 4_000_000  #: bytes of a .deb that is fetched for its changelog alone
 _TRIED = 2  #: packages of one source: the document folder of some is a link to another's
@@ -78,14 +78,14 @@ def changelog(deb: Path, package: str) -> str:
     with tempfile.NamedTemporaryFile(dir=deb.parent, prefix=".changelog-") as plain:
         begin = reading.inflate_member(deb, Path(plain.name))
         plain.seek(begin)
-        stream = TarStream(plain, None, (), Gauge(PACKAGE, deb.name, IntegrityError, deb.stat().st_size))
+        stream = TarStream(plain, Gauge(PACKAGE, deb.name, IntegrityError, deb.stat().st_size))
         try:
             for member, _ in members(stream):
                 if entry_path(member.name) in names and member.isreg() and member.size <= _LARGEST:
                     packed = io.BytesIO(b"".join(content_of(member, stream)))
                     gauge = Gauge(_CHANGELOG, deb.name, packed=member.size)
                     return b"".join(pieces(deb.name, ".gz", packed, gauge)).decode("utf-8", "replace")
-        except LayoutError as error:
+        except TarError as error:
             raise IntegrityError(f"{deb.name} has files that cannot be read: {error.what}") from error
     return ""
 

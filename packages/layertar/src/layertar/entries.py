@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from graphcrate.model.errors import LayoutError
-from graphcrate.oci.blob import TarStream, members
+from layertar.errors import ArchiveError, TarError
+from layertar.stream import TarStream, members
 from ocilayout import spec
 
 #: null, zero, full, random, urandom, tty, which every user has in /dev. Any other device is a machine's own.
@@ -19,14 +19,14 @@ HARMLESS_DEVICES = frozenset(f"c {number}" for number in ("1:3", "1:5", "1:7", "
 Kept = TypeVar("Kept")
 Other = TypeVar("Other")
 #: Takes what breaks a rule, so that the reader goes on without it; it may raise the error to end the reading.
-Refuse = Callable[[LayoutError], None]
+Refuse = Callable[[ArchiveError], None]
 
 
 #: Faults that are collected; a hostile layer has no end of them.
 MAX_FAULTS = 100
 
 
-def raise_first(error: LayoutError) -> None:
+def raise_first(error: ArchiveError) -> None:
     """End reading at the first fault."""
     raise error
 
@@ -35,22 +35,22 @@ class Faults:
     """Faults that are collected while reading goes on; the one beyond `MAX_FAULTS` ends it."""
 
     def __init__(self) -> None:
-        self.errors: list[LayoutError] = []
+        self.errors: list[ArchiveError] = []
 
-    def add(self, error: LayoutError) -> None:
-        """Collect a fault. Raises LayoutError instead where there are too many."""
+    def add(self, error: ArchiveError) -> None:
+        """Collect a fault. Raises an error of its class instead where there are too many."""
         if len(self.errors) >= MAX_FAULTS:
-            raise LayoutError(f"more than {MAX_FAULTS} faults: the rest was not looked at") from error
+            raise type(error)(f"more than {MAX_FAULTS} faults: the rest was not looked at") from error
         self.errors.append(error)
 
 
-def entry_path(name: str) -> str:
-    """The path of a tar entry relative to the root (empty for the root itself). Raises LayoutError if it leaves it."""
+def entry_path(name: str, error: type[ArchiveError] = TarError) -> str:
+    """Return the path of a tar entry relative to the root, empty for the root itself. Raises where it leaves it."""
     if name.startswith("/"):
-        raise LayoutError(f"the entry {name!r} has an absolute name")
+        raise error(f"the entry {name!r} has an absolute name")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts or "\0" in name:
-        raise LayoutError(f"the entry {name!r} leaves the root")
+        raise error(f"the entry {name!r} leaves the root")
     return "/".join(parts)
 
 
@@ -80,16 +80,16 @@ class Entries(msgspec.Struct, Generic[Kept]):
 def read_entries(
     stream: TarStream, keep: Callable[[str, tarfile.TarInfo], Kept], refuse: Refuse = raise_first
 ) -> Entries[Kept]:
-    """Read one layer to its end. Raises LayoutError for a broken tar.
+    """Read one layer to its end. Raises the stream's error for a broken tar.
 
     Names that break a rule are refused: each comes once, and none is below a file or link. `keep` gets path and header
     of each entry but whiteouts and hard links. It may read the content.
     """
-    reader = _LayerReader(keep)
+    reader = _LayerReader(keep, stream.error)
     for member, _ in members(stream):
         try:
             reader.add(member)
-        except LayoutError as error:
+        except stream.error as error:
             refuse(error)
     layer = reader.layer
     # Not `above`: a whiteout makes no folder of those above it.
@@ -101,30 +101,30 @@ def read_entries(
 class _LayerReader(Generic[Kept]):
     """The entries of one layer, added in the order of its tar."""
 
-    def __init__(self, keep: Callable[[str, tarfile.TarInfo], Kept]) -> None:
+    def __init__(self, keep: Callable[[str, tarfile.TarInfo], Kept], error: type[ArchiveError]) -> None:
         self.layer = Entries[Kept]()
-        self._keep = keep
+        self._keep, self._error = keep, error
         self._others: set[str] = set()  #: all but folders, whiteouts too
         self._above: set[str] = set()  #: folders above any of them
 
     def add(self, member: tarfile.TarInfo) -> None:
-        """Add an entry. Raises LayoutError for one that breaks a rule."""
-        layer, path = self.layer, entry_path(member.name)
+        """Add an entry. Raises for one that breaks a rule."""
+        layer, path = self.layer, entry_path(member.name, self._error)
         if path in layer.folders or path in self._others:
-            raise LayoutError(f"{path or 'the root'} is in it twice")
+            raise self._error(f"{path or 'the root'} is in it twice")
         self._check_parents(path)
         if member.isdir():
             layer.folders.add(path)
             layer.by_path[path] = self._keep(path, member)
             return
         if not path or path in self._above:
-            raise LayoutError(f"{path or 'the root'} is a folder and no folder")
+            raise self._error(f"{path or 'the root'} is a folder and no folder")
         self._others.add(path)
         if path.rpartition("/")[2].startswith(spec.WHITEOUT):
-            _take_whiteout(layer, path)
+            _take_whiteout(layer, path, self._error)
         elif member.islnk():
             # Some writers give link targets a leading slash; they mean the image's root.
-            target = entry_path(member.linkname.lstrip("/"))
+            target = entry_path(member.linkname.lstrip("/"), self._error)
             if target in layer.by_path and target not in layer.folders:
                 layer.by_path[path] = layer.by_path[target]
             else:
@@ -137,25 +137,30 @@ class _LayerReader(Generic[Kept]):
             if not parent or parent in self._above:
                 break  # those above it are known, too
             if parent in self._others:
-                raise LayoutError(f"{path} is below {parent}, which is not a folder")
+                raise self._error(f"{path} is below {parent}, which is not a folder")
             self._above.add(parent)
 
 
-def _take_whiteout(layer: Entries[Kept], path: str) -> None:
+def _take_whiteout(layer: Entries[Kept], path: str, error: type[ArchiveError]) -> None:
     parent, slash, name = path.rpartition("/")
     removed = name.removeprefix(spec.WHITEOUT)
     if name == spec.OPAQUE:
         layer.emptied.add(parent)
     elif removed in ("", ".", ".."):
-        raise LayoutError(f"the whiteout {path!r} removes nothing that can be named")
+        raise error(f"the whiteout {path!r} removes nothing that can be named")
     elif not removed.startswith(spec.WHITEOUT):  # aufs's own files (`.wh..wh.…`) mean nothing elsewhere
         layer.removed.add(f"{parent}{slash}{removed}")
 
 
-def overlaid(layers: Sequence[Entries[Kept]], implied: Kept, refuse: Refuse = raise_first) -> dict[str, Kept]:
+def overlaid(
+    layers: Sequence[Entries[Kept]],
+    implied: Kept,
+    refuse: Refuse = raise_first,
+    error: type[ArchiveError] = TarError,
+) -> dict[str, Kept]:
     """Put layers over one another, lowest first. `implied` stands for a folder that no layer has an entry for.
 
-    What contradicts the layers below is refused.
+    What contradicts the layers below is refused, with an error of this class.
     """
     merged, folders = {"": implied}, {""}
     for layer in layers:
@@ -165,20 +170,19 @@ def overlaid(layers: Sequence[Entries[Kept]], implied: Kept, refuse: Refuse = ra
                 merged[path] = implied
                 folders.add(path)
             elif path not in folders:
-                error = LayoutError(
-                    f"a layer has files below {path}, which is not a folder in the layers below it",
-                    cause="Engines disagree on what that means: some follow a link, others replace it.",
+                refuse(
+                    error(
+                        f"a layer has files below {path}, which is not a folder in the layers below it",
+                        cause="Engines disagree on what that means: some follow a link, others replace it.",
+                    )
                 )
-                refuse(error)
         merged.update(layer.by_path)
         folders |= layer.folders
         for path, target in layer.links_below.items():
             if target in merged and target not in folders:
                 merged[path] = merged[target]
             else:
-                refuse(
-                    LayoutError(f"{path} is a hard link to {target}, which is not a file of this layer or those below")
-                )
+                refuse(error(f"{path} is a hard link to {target}, which is not a file of this layer or those below"))
     return merged
 
 
