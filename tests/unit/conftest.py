@@ -16,6 +16,7 @@ import pytest
 import typer.main
 
 from dssesign import keys
+from gpunames import models
 from graphcrate.compat.facts import gpu_table
 from graphcrate.host.disk import key_files
 from graphcrate.host.disk.trees import remove_tree
@@ -137,12 +138,15 @@ def gpus_are(monkeypatch):
     """Put a table of GPUs in place of the real one, so that a row for a new GPU changes no expectation."""
 
     def put(table):
-        for name in ("all_gpus", "models_by_capability"):
-            cached = getattr(gpu_table, name)
+        names = {"all_gpus": "known", "models_by_capability": "by_capability"}
+        for ours, theirs in names.items():
+            cached = getattr(models, theirs)
             cached()  # those who have imported it keep the real table
-            monkeypatch.setattr(gpu_table, name, cached.__wrapped__)
+            monkeypatch.setattr(gpu_table, ours, cached.__wrapped__)
+            monkeypatch.setattr(models, theirs, cached.__wrapped__)
         monkeypatch.setattr(gpu_table, "gpus", lambda: table)
-        monkeypatch.setattr(gpu_table, "gpu_model", gpu_table.gpu_model.__wrapped__)
+        monkeypatch.setattr(models, "common", lambda: table)
+        monkeypatch.setattr(models, "model", models.model.__wrapped__)
 
     return put
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpunames import models
 from graphcrate.compat.facts import driver_table, facts, gpu_table, suites
 from graphcrate.compat.variants import rules
 from graphcrate.compat.variants.rules import STATUSES, Software
@@ -135,7 +136,8 @@ def test_torch_ptx_on_a_newer_gpu_is_jit_or_rejected_by_driver(monkeypatch):
     assert verdict(stack, gpus=("B300",), driver="595.45.04").status == "native"  # sm_103 runs what is for 10.0
     known = gpu_table.gpus() | {"X900": "13.0"}
     monkeypatch.setattr(gpu_table, "all_gpus", lambda: known)
-    monkeypatch.setattr(gpu_table, "gpu_model", gpu_table.gpu_model.__wrapped__)
+    monkeypatch.setattr(models, "known", lambda: known)
+    monkeypatch.setattr(models, "model", models.model.__wrapped__)
     found = verdict(stack, gpus=("X900",), driver="595.45.04")
     assert (found.status, [one.rule for one in found.reasons]) == ("jit", ["GPU code of torch"])
     (rejected,) = verdict(stack, gpus=("X900",), driver="580.65.06").reasons

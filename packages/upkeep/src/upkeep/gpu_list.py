@@ -1,4 +1,4 @@
-"""GPU models (`compat/data/gpus.toml`) beside NVIDIA's public list of compute capabilities, a page that was saved.
+"""GPU models (`packages/gpunames`) beside NVIDIA's public list of compute capabilities, a page that was saved.
 
 Read are rows of its tables: a capability in the first cell, models in the others, one a line. A model that our names
 do not lead to gets a row with its source; one that they lead elsewhere is an error, which a maintainer decides.
@@ -14,7 +14,7 @@ from graphcrate.host import settings
 from graphcrate.host.disk import atomic
 from graphcrate.model.errors import IntegrityError, UsageError
 
-TABLE = Path("graphcrate", "compat", "data", "gpus.toml")
+TABLE = Path("packages", "gpunames", "src", "gpunames", "gpus.toml")
 LARGEST = 16 << 20  #: bytes of a page
 _NEXT = "\n[aliases]\n"  #: what follows the table of models
 _INTRODUCTION = "# Other names of theirs, as people type them."
