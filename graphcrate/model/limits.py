@@ -13,9 +13,7 @@ from layertar.limits import Limits as Limits
 
 _MB, _GB = 1 << 20, 1 << 30
 
-#: The index takes no wheel above 10 GB; torch's has 1.9 inflated.
-WHEEL = Limits("wheel", members=1_000_000, names=256 * _MB, size=256 * _GB, ratio=200, free=_GB)
-#: Debian's largest, of NVIDIA's libraries, have 4 GB.
+#: `wheelread` and `layertar` have those of wheels and layers. Debian's largest, of NVIDIA's libraries, have 4 GB.
 PACKAGE = Limits("package", members=1_000_000, names=256 * _MB, size=64 * _GB, ratio=200, free=_GB)
 #: Sources of programs; the largest sdists of the index have 1 GB. Their text packs 10 to 1.
 SOURCES = Limits("source archive", members=500_000, names=128 * _MB, size=16 * _GB, ratio=200, free=256 * _MB)
@@ -25,7 +23,6 @@ LIST = Limits("list of packages", members=1, names=0, size=512 * _MB, ratio=200,
 INDEX = Limits("index of files", members=1, names=0, size=2 * _GB, ratio=200, free=256 * _MB)
 CRATE_FILE = 256 * _MB  #: bytes of a crate of unknown size; crates.io takes none above 10 MB without being asked
 RELEASE = 16 * _MB  #: bytes of a Release file; Debian's have 200 kB
-DIRECTORY = 32 * _MB  #: bytes of a wheel's list of members, each of which takes ten times that; torch's has 1.5 MB
 METADATA = (
     64 * _MB
 )  #: bytes of RECORD, METADATA, PKG-INFO and their like, which are read whole; torch's RECORD has 1 MB

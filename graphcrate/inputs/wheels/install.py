@@ -12,11 +12,11 @@ import msgspec
 from installer.scripts import Script
 from installer.utils import SCHEME_NAMES, parse_entrypoints
 
-from graphcrate.artifacts.wheel import Wheel
-from graphcrate.artifacts.wheel_archive import Member
 from graphcrate.compat.facts import start_up
 from graphcrate.model.plan import VENV, site_packages
 from graphcrate.model.report import StartUp
+from wheelread.archive import Member
+from wheelread.wheel import Wheel
 
 INSTALLATION_FORMAT = 2  #: of what is kept of a wheel: raise it with `Installation`, and with what is looked for
 INSTALLER = b"graphcrate\n"

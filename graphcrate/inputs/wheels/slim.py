@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from graphcrate.artifacts.wheel_archive import CHUNK, WheelArchive
 from graphcrate.inputs.wheels.install import Placed
 from graphcrate.model.plan import Slim
 from graphcrate.model.report import CutFile
 from treeaudit import elf, fatbin
 from treeaudit.errors import FileError
+from wheelread.archive import CHUNK, WheelArchive
 
 
 @dataclass(frozen=True, kw_only=True)

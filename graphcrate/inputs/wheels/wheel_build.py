@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from graphcrate.artifacts.wheel import Wheel, open_wheel
+from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.compat.plan.planning import SYSTEM_PATH
 from graphcrate.host import arguments, process
 from graphcrate.host.arguments import Argv
@@ -27,6 +27,7 @@ from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.words import with_mark
 from nsbox.box import Bind
+from wheelread.wheel import Wheel
 
 #: Raise it whenever the same sdist and back-end would give another wheel.
 SDIST_FORMAT = 1
