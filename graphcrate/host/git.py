@@ -9,7 +9,7 @@ from pathlib import Path
 
 from graphcrate.host import arguments, process
 from graphcrate.host.process import Completed
-from graphcrate.model.git_address import SCHEMES
+from projectfiles.git_address import SCHEMES
 
 #: of the user's variables those by which git reaches a private repository
 VARIABLES = ("SSH_AUTH_SOCK", "SSH_ASKPASS", "GIT_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND")

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from graphcrate.compat.failures import ends
 from graphcrate.compat.failures.ends import ProgramFailure
 from graphcrate.host import git
-from graphcrate.model import git_address
 from graphcrate.model.command import Setting, setting
 from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.limits import SOURCES, Gauge
@@ -22,6 +21,7 @@ from graphcrate.model.words import number_of, printable
 from layertar.errors import TarError
 from layertar.stream import TarStream, members
 from patienthttp.errors import redacted
+from projectfiles import git_address
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 #: the beginning of what git-lfs has in place of a file

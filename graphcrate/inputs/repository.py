@@ -22,10 +22,10 @@ from graphcrate.host.sandbox.beneath import PlainFile
 from graphcrate.inputs.commits import GitSource, write_part
 from graphcrate.inputs.wheels.sdist_archive import pack_sdist
 from graphcrate.inputs.wheels.wheel_build import once
-from graphcrate.model import git_address
 from graphcrate.model.command import ETC, command, setting
 from graphcrate.model.errors import IntegrityError, UsageError
 from patienthttp.errors import redacted
+from projectfiles import git_address
 
 #: Raise it whenever the same parts would give another archive.
 FORMAT = 1

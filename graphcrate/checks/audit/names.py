@@ -10,9 +10,9 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.compat.facts import start_up
-from graphcrate.compat.facts.import_names import ImportNames, Intrusion, Shadow
 from graphcrate.model.audit import AuditFinding, Contents
 from graphcrate.model.report import Beside, StartUp
+from wheelread.import_names import ImportNames, Intrusion, Shadow
 
 _RECORD = re.compile(r"(?P<site>/.*/(?:site|dist)-packages)/(?P<name>[^/]+)-[^/-]+\.dist-info/RECORD")
 

@@ -10,8 +10,8 @@ import msgspec
 
 from graphcrate.compat.facts.facts import table_reader
 from graphcrate.compat.requirements.requirement_files import Within
-from graphcrate.model.git_address import GitAddress
 from graphcrate.model.words import printable
+from projectfiles.git_address import GitAddress
 
 #: "recipe": it has it; "stack": the stack has it already; "nothing": it means nothing here; "yours": left to the user
 Fate = Literal["recipe", "stack", "nothing", "yours"]

@@ -18,12 +18,12 @@ from graphcrate.compat.facts.addresses import STACK_HOSTS, copied_index
 from graphcrate.compat.requirements import conda, own
 from graphcrate.compat.requirements.requirement_files import read_text, without_build
 from graphcrate.compat.requirements.translated import is_stacks
-from graphcrate.model import git_address as git_addresses
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import CHANNELS
 from graphcrate.model.words import joined, listed
 from patienthttp.errors import host_of
+from projectfiles import git_address as git_addresses
 
 _APT = re.compile(r"([a-z0-9][a-z0-9+.-]+)(?::[a-z0-9]+)?([=/]\S+)?")
 _OF_DEBIAN_PYTHON = re.compile(r"python3?-(.+)")

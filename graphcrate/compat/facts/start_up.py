@@ -12,9 +12,9 @@ import msgspec
 
 from graphcrate.compat.facts import slim
 from graphcrate.compat.facts.facts import table_reader
-from graphcrate.compat.facts.import_names import NAMESPACES
 from graphcrate.model.plan import Slim
 from graphcrate.model.report import StartUp
+from wheelread.import_names import NAMESPACES
 
 
 class _Hook(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,15 +24,15 @@ from graphcrate.compat.facts.packages import counts
 from graphcrate.compat.requirements import own_files, requirement_files
 from graphcrate.compat.requirements.requirement_files import Within, not_a_name, without_build
 from graphcrate.compat.requirements.translated import is_stacks
-from graphcrate.model import git_address as git_addresses
 from graphcrate.model import toml
 from graphcrate.model.allowance import Allowance
 from graphcrate.model.command import Setting, command, for_shell, is_recipe_file, setting
 from graphcrate.model.errors import UsageError
-from graphcrate.model.git_address import GitAddress
 from graphcrate.model.recipe import Additions, Expected, Variant
 from graphcrate.model.words import printable
 from patienthttp.errors import redacted
+from projectfiles import git_address as git_addresses
+from projectfiles.git_address import GitAddress
 
 #: packages that people expect under one name
 FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}

@@ -11,7 +11,6 @@ import msgspec
 from graphcrate.artifacts.formats import packed
 from graphcrate.artifacts.formats.packed import LayerBlocks
 from graphcrate.artifacts.wheel_archive import WheelArchive
-from graphcrate.compat.facts.import_names import ImportNames
 from graphcrate.compat.facts.slim import may_cut
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.hashing import sha256_of
@@ -30,6 +29,7 @@ from layertar.entries import parents
 from ocilayout.layer import LayerCopy, LayerWriter
 from sifsquash.values import Compression
 from wheelread.archive import CHUNK, new_hash
+from wheelread.import_names import ImportNames
 
 #: Deflated members of at least this many packed bytes are copied; smaller ones are packed again with their neighbours.
 #: Measured in `docs/decisions/layer-splice.md`.

@@ -57,7 +57,7 @@ PURE_OF_PACKAGES = {
     *(f"dockerread.{name}" for name in ("contents", "definition", "dockerfile", "installers", "shell", "stages")),
     *(f"dssesign.{name}" for name in ("bundles", "errors", "signing", "statement", "verify")),
     *("gpunames.errors", "gpunames.models"),
-    "wheelread.errors",
+    *("wheelread.errors", "wheelread.import_names", "projectfiles.git_address"),
     *(f"layertar.{name}" for name in ("entries", "errors", "limits")),
     *(f"ocilayout.{name}" for name in ("image", "layer", "spec", "tar")),
     *(f"ociregistry.{name}" for name in ("errors", "realms", "reference")),

@@ -4,6 +4,7 @@
 
 - `projects` has pyproject.toml and locks, `pylocks` what machines get of a pylock.toml, `pixi` pixi's tables.
 - `conda` has environment.yml, `conda_spec` its match specifications; `requirements_txt` pip's lines.
+- `git_address` has addresses of repositories, of which no word becomes an option or a program.
 - `poetry_versions` and `alternatives` make PEP 440 of versions that pip does not know (`^1.2 || ^2.1`).
 - `values`, `environments` (machines) and `errors` are what all of them speak of.
 """

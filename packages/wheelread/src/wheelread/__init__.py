@@ -1,1 +1,4 @@
-"""Wheels, opened and read: `wheel` compares names, metadata and RECORD; `archive` has the zip file; `errors`."""
+"""Wheels, opened and read: `wheel` compares names, metadata and RECORD; `archive` has the zip file.
+
+`import_names` says which file Python imports of several wheels in one folder; `errors` has what is raised.
+"""

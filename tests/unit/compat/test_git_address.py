@@ -1,15 +1,11 @@
 """Addresses of git repositories: which are taken, what is written of them, and what no word of a stranger becomes."""
 
-import shlex
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from graphcrate.compat.requirements import own
-from graphcrate.model import git_address
 from graphcrate.model.errors import UsageError
-from graphcrate.model.git_address import GitAddress
+from projectfiles import git_address
+from projectfiles.git_address import GitAddress
 
 COMMIT = "0123456789" * 4
 HONEST = {
@@ -108,44 +104,3 @@ def test_fragment_of_an_address_is_read_or_refused_with_its_line(tmp_path, fragm
         own.given([], [path])
     assert words in caught.value.what
     assert caught.value.next_step == "git+https://HOST/PATH@COMMIT#subdirectory=FOLDER"
-
-
-@given(st.text(max_size=60))
-def test_what_is_read_of_any_text_is_one_plain_word_of_a_known_scheme(text):
-    try:
-        address = git_address.read(text)
-    except ValueError:
-        return
-    assert address.url.startswith(("https://", "ssh://", "git://", "file:///")) or "@" in address.url.partition(":")[0]
-    for word in address:
-        assert not word.startswith("-")
-        assert (
-            shlex.quote(word.replace("~", "").replace("\u00e4", "a")).strip("'") == word.replace("~", "")
-            or not word.isascii()
-        )
-    assert git_address.repository(address.url) == address.url
-
-
-@pytest.mark.parametrize(
-    ("base", "text", "address"),
-    [
-        ("https://h/a/b", "../c", "https://h/a/c"),
-        ("https://h/a/b.git", "./c", "https://h/a/b.git/c"),
-        ("https://h/a/b/", "../../c/d", "https://h/c/d"),
-        ("git@h:a/b", "../c", "git@h:a/c"),
-        ("git@h:b", "../c", "git@h:c"),
-        ("ssh://git@h:22/a/b", "../c", "ssh://git@h:22/a/c"),
-        ("file:///srv/a", "../b", "file:///srv/b"),
-    ],
-)
-def test_relative_address_of_a_submodule(base, text, address):
-    assert git_address.relative(base, text) == address
-
-
-@pytest.mark.parametrize(
-    ("base", "text"),
-    [("https://h/b", "../../c"), ("git@h:b", "../../c"), ("file:///b", "../../c"), ("https://h/a", "../-x y")],
-)
-def test_relative_address_above_the_root_is_refused(base, text):
-    with pytest.raises(ValueError):
-        git_address.relative(base, text)
