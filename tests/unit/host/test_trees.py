@@ -1,12 +1,8 @@
 """Trees that others' code left, deep, closed or full of links: walked and removed, or refused by name."""
 
-import contextlib
 import gc
 import os
 import re
-import resource
-import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -21,6 +17,7 @@ from graphcrate.host.disk.cache import Cache, living_folder, remove_abandoned
 from graphcrate.inputs.bases import normalise
 from graphcrate.inputs.wheels import project
 from graphcrate.model.errors import BuildError
+from hostiletrees import removing
 from tests.made import refused
 
 DEEP = 1500  #: half as deep again as Python calls itself
@@ -49,83 +46,6 @@ def _removed(tmp_path):
             real(path)
 
 
-def open_files():
-    return list(Path("/proc/self/fd").iterdir())
-
-
-@pytest.mark.parametrize("name", ["d", "d" * 200])
-def test_tree_deeper_than_the_recursion_limit_is_removed(tmp_path, name):
-    assert sys.getrecursionlimit() < DEEP
-    (tmp_path / "deep").mkdir()
-    nest(tmp_path / "deep", DEEP, name)
-    nest(tmp_path / "deep", DEEP - 1, f"{name}2")
-    trees.remove_tree(tmp_path / "deep")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_deep_tree_is_removed_with_few_open_files(tmp_path):
-    (tmp_path / "deep").mkdir()
-    nest(tmp_path / "deep", 500)
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    there = len(open_files())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (there + trees._OPEN + 10, before[1]))
-    try:
-        trees.remove_tree(tmp_path / "deep")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert len(open_files()) == there
-    assert not (tmp_path / "deep").exists()
-
-
-def test_closed_folders_are_removed_and_what_links_lead_to_stays(tmp_path):
-    outside, root = tmp_path / "outside", tmp_path / "root"
-    (outside / "kept").mkdir(parents=True)
-    (outside / "kept/file").touch()
-    for name in ("a/b/c", "x/y", "z"):
-        (root / name).mkdir(parents=True)
-        (root / name / "file").touch()
-        (root / name / "link").symlink_to(outside / "kept")
-        (root / name / "loop").symlink_to("loop")
-    os.mkfifo(root / "fifo")
-    for name in ("a/b/c", "a/b", "x/y", "z", "a", ""):
-        (root / name).chmod(0)
-    outside.chmod(0o500)
-    trees.remove_tree(root)
-    assert not root.exists()
-    assert (outside / "kept/file").exists()
-    assert outside.stat().st_mode & 0o777 == 0o500
-    (tmp_path / "link").symlink_to(outside)
-    with pytest.raises(OSError, match="link"):
-        trees.remove_tree(tmp_path / "link")
-    assert (outside / "kept/file").exists()
-    trees.remove_tree(tmp_path / "absent")
-
-
-@pytest.mark.parametrize("by", ["threads", "the loop"])
-def test_folder_swapped_for_a_link_meanwhile_is_not_followed(by, tmp_path, monkeypatch):
-    if by == "the loop":
-        monkeypatch.setattr(trees._Thinning, "run", lambda self: None)
-    root, outside = tmp_path / "root", tmp_path / "outside"
-    (root / "folder").mkdir(parents=True)
-    outside.mkdir()
-    (outside / "kept").touch()
-    real = trees._unlinked
-
-    def swapping(folder, name):
-        result = real(folder, name)
-        if name == "folder" and not result and not (root / "folder").is_symlink():
-            (root / "folder").rmdir()
-            (root / "folder").symlink_to(outside)
-        return result
-
-    monkeypatch.setattr(trees, "_unlinked", swapping)
-    with contextlib.nullcontext() if by == "threads" else pytest.raises(OSError, match="folder"):
-        trees.remove_tree(root)
-    assert (outside / "kept").exists()
-    trees.remove_tree(root)
-    assert (outside / "kept").exists()
-
-
 def fill(root):
     """Many folders, and one with more entries than a thread takes at once."""
     for number in range(40):
@@ -133,50 +53,8 @@ def fill(root):
         for name in range(5):
             (root / f"{number % 5}/{number}/{name}").touch()
     (root / "flat").mkdir()
-    for name in range(3 * trees._AT_ONCE):
+    for name in range(200):
         (root / "flat" / str(name)).touch()
-
-
-def test_wide_tree_is_removed_by_several_threads_and_no_folder_stays_open(tmp_path, monkeypatch):
-    fill(tmp_path / "wide")
-    real, seen, several = trees._unlinked, set(), threading.Event()
-
-    def noting(folder, name):
-        seen.add(threading.current_thread().name)
-        if len(seen) > 1:
-            several.set()
-        if is_gone := real(folder, name):
-            several.wait(10)  # the first file's thread waits for another to come
-        return is_gone
-
-    monkeypatch.setattr(trees, "_unlinked", noting)
-    before = len(open_files())
-    trees.remove_tree(tmp_path / "wide")
-    assert not (tmp_path / "wide").exists()
-    assert len(seen) > 1
-    assert len(open_files()) == before
-
-
-def test_interrupted_removal_leaves_no_thread_and_no_open_folder(tmp_path, monkeypatch):
-    class Interrupted(threading.Event):
-        def wait(self, timeout=None):
-            raise KeyboardInterrupt
-
-    def begin(self, top):
-        real(self, top)
-        self._done = Interrupted()
-
-    real = trees._Thinning.__init__
-    fill(tmp_path / "wide")
-    before = len(open_files())
-    with monkeypatch.context() as patched:
-        patched.setattr(trees._Thinning, "__init__", begin)
-        with pytest.raises(KeyboardInterrupt):
-            trees.remove_tree(tmp_path / "wide")
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("remove")]
-    assert len(open_files()) == before
-    trees.remove_tree(tmp_path / "wide")
-    assert not (tmp_path / "wide").exists()
 
 
 def test_folder_of_a_generator_that_the_collector_ends_is_removed_without_threads(tmp_path, monkeypatch):
@@ -188,7 +66,7 @@ def test_folder_of_a_generator_that_the_collector_ends_is_removed_without_thread
             yield
 
     started = []
-    monkeypatch.setattr(trees._Thinning, "run", lambda self: started.append(self))
+    monkeypatch.setattr(removing._Thinning, "run", lambda self: started.append(self))
     abandoned = generate()
     next(abandoned)
     del abandoned
@@ -198,16 +76,6 @@ def test_folder_of_a_generator_that_the_collector_ends_is_removed_without_thread
     with trees.folder_in(tmp_path) as folder:
         fill(folder)
     assert len(started) == 1
-
-
-def test_tree_is_removed_where_no_thread_can_be_started(tmp_path, monkeypatch):
-    def refuse(self):
-        raise RuntimeError("can't start new thread")
-
-    fill(tmp_path / "wide")
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    trees.remove_tree(tmp_path / "wide")
-    assert not (tmp_path / "wide").exists()
 
 
 def test_leftover_that_cannot_be_removed_is_said_and_no_command_ends_by_it(tmp_path, monkeypatch):
@@ -278,18 +146,12 @@ def test_folder_of_a_guest_with_a_deep_tree_is_removed_at_its_end(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_walk_is_that_of_the_standard_library(tmp_path):
+def test_entries_and_files_are_those_of_the_standard_library(tmp_path):
     for name in ("a/b/c", "a/d", "e"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "file").touch()
-    (tmp_path / "link").symlink_to("a")
-    assert list(trees.walk(tmp_path)) == list(os.walk(tmp_path))
-    walked = []
-    for at, folders, _ in trees.walk(tmp_path):
-        folders[:] = [name for name in folders if name != "a"]
-        walked.append(at)
-    assert walked == [str(tmp_path), str(tmp_path / "e")]
     assert set(trees.entries(tmp_path)) == set(tmp_path.rglob("*"))
+    assert set(trees.files(tmp_path)) == set(tmp_path.rglob("file"))
 
 
 def test_folders_are_made_below_each_other_however_many(tmp_path):
