@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from types import TracebackType
@@ -90,7 +91,9 @@ class Pool:
                 continue
             if not self._jobs:
                 _, _, of, call, arguments = heapq.heappop(self._queue)
-                yield of, call(self._advance, *arguments)
+                with _span(call):
+                    result = call(self._advance, *arguments)
+                yield of, result
                 continue
             while self._queue and len(self._running) < self._jobs:
                 self._start()
@@ -188,6 +191,11 @@ def _end(number: int, _: object) -> NoReturn:
     sys.exit(_ENDED)  # runs `finally` blocks, so temporary files go
 
 
+def _span(call: Callable[..., Any]) -> AbstractContextManager[trace.Span]:
+    """Note in the trace what a piece of work is, wherever it is done."""
+    return trace.span(getattr(call, "__qualname__", "work"))
+
+
 def _work(call: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # noqa: ANN401
     def advance(amount: int) -> None:
         with _total.get_lock():
@@ -196,7 +204,7 @@ def _work(call: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # no
     global _is_working
     try:
         _is_working = True
-        with trace.span(getattr(call, "__qualname__", "work")):
+        with _span(call):
             return call(advance, *arguments)
     except SystemExit:  # the executor would take it for a result and wait for more work
         os._exit(_ENDED)

@@ -47,6 +47,8 @@ _MARGIN = 200 << 20
 COMPILE_WEIGHT = 15
 #: An sdist takes as long to build as this many bytes of a wheel take to copy: it begins early, not alone at the end.
 BUILD_WEIGHT = 200_000_000
+#: Bytes of wheels up to which a process does it all itself: starting another one takes longer than it would spare.
+ALONE = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +220,11 @@ class WheelsLayer:
         """Return whether the cache has the layer and its check data: then nothing of the step's files is needed."""
         return self.record is not None and None not in map(self.shop.installation, self._origins)
 
+    @property
+    def weight(self) -> int:
+        """Return how much work it is, in bytes of wheels."""
+        return self.size + BUILD_WEIGHT * any(each.is_sdist and not each.compiled for each in self.step.packages)
+
     def installation_paths(self) -> list[Path]:
         """Return the paths of the records of its wheels, existing or not."""
         return [self.shop.installation_path(origin) for origin in self._origins]
@@ -226,9 +233,7 @@ class WheelsLayer:
         """Submit the look at the wheels, when they have arrived; of sdists they are built first."""
         packages = list(zip(self.step.packages, self._origins, strict=True))
         files = [each.file.sha256 for package in self.step.packages for each in (package, *package.build)]
-        builds = any(package.is_sdist and not package.compiled for package in self.step.packages)
-        weight = self.size + BUILD_WEIGHT * builds
-        pool.submit(weight, self.shop.inspect, packages, of=self, after=arrivals.of(files))
+        pool.submit(self.weight, self.shop.inspect, packages, of=self, after=arrivals.of(files))
 
     def claim(self, claims: Claims) -> None:
         """Check the layer's paths against those of the others. Raises BuildError."""
@@ -307,8 +312,8 @@ def make(
             shop.cache.require(int(total * growth) + _MARGIN, "making layers")
             what = f"making {len(missing)} layer{'s' if len(missing) > 1 else ''}"
             advance = stack.enter_context(progress.task(what, total)).advance
-        pool = stack.enter_context(Pool(jobs, advance))
         absent = [layer for layer in layers if not layer.exists]
+        pool = stack.enter_context(Pool(jobs if _is_worth_workers(absent) else 0, advance))
         for layer in absent:
             layer.inspect(pool, arrivals)
         unseen = len(absent)
@@ -320,6 +325,11 @@ def make(
                 unseen -= 1
                 if not unseen:
                     _claim_all(layers, claims)
+
+
+def _is_worth_workers(layers: Sequence[WheelsLayer]) -> bool:
+    """Return whether layers are more work than starting the processes that would do it side by side."""
+    return sum(layer.weight for layer in layers) > ALONE
 
 
 def _claim_all(layers: Sequence[WheelsLayer], claims: Claims) -> None:

@@ -23,6 +23,7 @@ from graphcrate.engines.embedded.layers import BATCH, batched
 from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.disk.cache import Cache, kept
 from graphcrate.host.process import Completed
+from graphcrate.host.workers import Pool
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.wheels import bytecode, compile_program, wheel_build
@@ -114,12 +115,15 @@ def wheels_step(title, packages):
     return WheelsStep(title=title, python="3.11", packages=packages)
 
 
-def build(plan, files, cache, progress=None, base=BASE, compiled=None):
-    order = BuildOrder(
+def order_of(plan, files, cache, progress=None, base=BASE, compiled=None):
+    return BuildOrder(
         plan=plan, folder=Path("/nowhere"), base=base, files=files, compiled=compiled, cache=cache, environment={},
         progress=progress or Recorder(),
     )  # fmt: skip
-    return embedded.build_layers(order, 0)
+
+
+def build(*given, **more):
+    return embedded.build_layers(order_of(*given, **more), 0)
 
 
 @pytest.fixture
@@ -228,6 +232,21 @@ def test_layers_are_written_before_the_last_wheel_and_the_base_are_there(tmp_pat
         going = side.submit(go)
         assert embedded.build_layers(order, 0) == expected
         going.result()
+
+
+@pytest.mark.parametrize(("alone", "jobs"), [(layers.ALONE, 0), (10, 2)], ids=["small", "large"])
+def test_small_layers_start_no_worker(one, cache, monkeypatch, alone, jobs):
+    plan, files = one
+    asked = []
+
+    def pool(jobs, advance):
+        asked.append(jobs)
+        return Pool(0, advance)
+
+    monkeypatch.setattr(layers, "ALONE", alone)
+    monkeypatch.setattr(layers, "Pool", pool)
+    embedded.build_layers(order_of(plan, files, cache), 2)
+    assert asked == [jobs, 0], "of the second stage's layers, of which there are none"
 
 
 @pytest.mark.parametrize("which", ["wheel", "base"])
