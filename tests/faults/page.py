@@ -14,7 +14,7 @@ PAGE = ROOT / "dist" / "docs" / "faults.md"
 MODULES = ("wheels", "layers", "network", "host", "killed", "streams", "same")
 HEAD = """# Faults
 What happens to graphcrate on machines and networks that fail. Each row is a real run of the command line against real
-bytes: an image of 19 MB whose base has a Python, built without a daemon, from a registry and a package index on the
+bytes: an image of 13 MB whose base has a Python, built without a daemon, from a registry and a package index on the
 same machine. `make faults` runs them all and writes this page; {form}.
 
 A fault is survived when nothing is wrong or lost: the same command ends well afterwards with the same digest, no tag

@@ -51,8 +51,11 @@ ended = {"suite": "torch", "status": "passed", "device": "cpu", "metrics": {"los
 print(json.dumps(ended))
 """
 SHELL = ("sh", "bash", "env", "cat", "ls", "mkdir", "cp", "id", "grep", "sed", "ps")
-#: parts of the standard library that no wheel here needs
-LEFT_OUT = re.compile(r"(test|tests|idlelib|lib2to3|ensurepip|tkinter|pydoc_data|config-[^/]*|distutils|__pycache__)/")
+#: parts of the standard library that no wheel here needs, and modules whose libraries are a third of a base's bytes
+LEFT_OUT = re.compile(
+    r"(test|tests|idlelib|lib2to3|ensurepip|tkinter|pydoc_data|config-[^/]*|distutils|__pycache__|asyncio|xml)/"
+    r"|lib-dynload/(_ssl|_hashlib|_dbm|_gdbm|_sqlite3|nis|readline|_curses\w*|_codecs_\w+)\."
+)
 SIZES = {"torch": 3_000_000, "numpy": 400_000}  #: bytes of one library of each wheel, that no compressor makes smaller
 
 
@@ -76,7 +79,7 @@ def base_layer():
         if not LEFT_OUT.search(f"{path.relative_to(library)}")
     }
     programs = tiny.programs(*SHELL) | {f"usr/bin/python{version}": interpreter}
-    programs |= tiny.libraries([interpreter, *(path for path in modules if path.suffix == ".so")])
+    programs |= tiny.libraries([interpreter, *(path for path in wanted.values() if path.suffix == ".so")])
     links = [tars.symlink(name, f"usr/{name}") for name in ("bin", "lib", "lib64", "sbin")]
     parents = {str(parent) for name in (*wanted, *programs) for parent in Path(name).parents} - {"."}
     folders = sorted({*parents, "etc", "tmp", "proc", "dev", "sys", "opt", "root", "usr/sbin"})
