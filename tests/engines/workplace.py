@@ -38,6 +38,7 @@ PARTS = (
 PARTS += ("CONTRIBUTING.md", "SECURITY.md", "pyproject.toml", "requirements.txt", "requirements-dev.txt")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu/torch/"
 _LINK = functools.partial(os.link, follow_symlinks=False)
+_half_written = shutil.ignore_patterns("*.pyc.*")
 
 
 def call(*command, environment=None, folder=None, code=0, timeout=900):
@@ -233,24 +234,31 @@ def kill(process):
 
 
 def copy_project(destination):
-    """The files that a clone has, as far as a build needs them."""
+    """The files that a clone has, as far as a build needs them, with the bytecode that is there.
+
+    Else each copy's first command compiles all modules again.
+    """
     destination.mkdir(parents=True)
     for name in PARTS:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, destination / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, destination / name, ignore=_half_written)
         else:
             shutil.copy2(source, destination / name)
     return destination
 
 
 def second_place(workplace, folder, *, base=False, **changes):
-    """Another copy of the project with the same lock, and a cache that holds the downloads, on demand the base too."""
+    """Another copy of the project with the same lock, and a cache that holds the downloads.
+
+    `base`: the base too, and the bytecode of wheels for it, which takes most of the time of their layers.
+    """
     copy, cache = copy_project(folder / "copy"), folder / "cache"
     shutil.copytree(workplace.folder / "images", copy / "images", dirs_exist_ok=True)
     copy_downloads(workplace.cache, cache)
     if base:
         copy_bases(workplace.cache, cache)
+        _copy_of_used(workplace.cache / "bytecode", cache / "bytecode", _LINK)
     return Workplace(copy, cache, **changes)
 
 
