@@ -179,7 +179,7 @@ class Builders:
 
 
 @pytest.mark.engine("docker-registry")
-@pytest.mark.parametrize("count", [4, pytest.param(8, marks=pytest.mark.weekly)])
+@pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.weekly)])
 def test_builders_at_once_at_a_registry_compile_once(site, registry, scratch, count):
     name = f"together{count}"
     builders = Builders(site[0], scratch, name, f"{registry}/cache")
