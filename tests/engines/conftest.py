@@ -30,13 +30,23 @@ from tests.engines.shared import Shared, locked
 from tests.engines.slurm_cluster import Cluster, slurm_cluster
 from tests.engines.token_server import TokenServer
 from tests.engines.two_hosts import two_hosts
-from tests.engines.workplace import Finished, Workplace, copy_project, pyg_stack, small_stack
+from tests.engines.workplace import (
+    Finished,
+    Workplace,
+    copy_bases,
+    copy_project,
+    pyg_stack,
+    small_stack,
+)
 from tests.made import place
 from tests.unit.authority import make_authority
 
+HERE = Path(__file__).parent
 SHARED = pytest.StashKey[Shared]()
 GROUND = "graphcrate-tests-"  #: the folder of a run of the tests begins so
 USER_LOCK = Path("/run/graphcrate-test-user.lock")  #: whose holder has the machine's one plain user for tests
+#: files that take the longest begin first: else one worker ends minutes after the others
+LONGEST = ("short_pages", "equality", "site_cache", "serve", "debian_base")
 JUST_MADE = 60.0  #: seconds within which another run may not have locked its folder yet
 
 
@@ -56,9 +66,11 @@ class Built:
 
 
 def pytest_collection_modifyitems(items):
-    """Give tests of engines more time: fixtures count too, and wait for what another worker makes."""
+    """Begin with the longest files, and give more time: fixtures count too, and wait for what another worker makes."""
+    rank = {f"test_{name}.py": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)) if item.path.parent == HERE else len(rank))
     for item in items:
-        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("timeout"):
+        if HERE in item.path.parents and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(1200))
 
 
@@ -200,14 +212,28 @@ def bookworm(shared):
     cache.root.chmod(0o755)  # plain users install its packages, too
     there = place(cache, os.environ)
 
+    small = shared.folder / "cache"
+
     def make():
+        if (small / "bases" / "debian").is_dir():  # by now; the small image has the same base
+            copy_bases(small, cache.root)
         made = debian.lock(BaseSpec(suite="bookworm"), "3.11", there)
+        _link_files(small, made, cache)
         debian.prepare(made, there)
         return encode(made).decode()
 
     lock = msgspec.json.decode(shared.made("bookworm", make), type=DebianBase)
     yield Bookworm(lock, cache, debian.prepare(lock, there))
     cache.close()
+
+
+def _link_files(small, lock, cache):
+    """Link the packages of a base, where another cache has them."""
+    for file in (package.file for package in lock.packages):
+        with contextlib.suppress(FileNotFoundError):
+            target = cache.file(file.sha256, file.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(small / target.relative_to(cache.root), target)
 
 
 @dataclass(frozen=True)
