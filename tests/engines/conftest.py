@@ -67,10 +67,11 @@ class Built:
 
 def pytest_collection_modifyitems(items):
     """Begin with the longest files, and give more time: fixtures count too, and wait for what another worker makes."""
-    rank = {f"test_{name}.py": number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path.name, len(rank)) if item.path.parent == HERE else len(rank))
+    here = f"{HERE}{os.sep}"
+    rank = {f"{here}test_{name}.py": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
     for item in items:
-        if HERE in item.path.parents and not item.get_closest_marker("timeout"):
+        if str(item.path).startswith(here) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(1200))
 
 

@@ -29,8 +29,11 @@ OVERLOOKED = {
 
 
 def shellcheck_all(texts, folder):
-    """One process for many: starting it takes longer than most texts do."""
+    """Findings in all texts, of equal ones by the first name. One process: starting it takes longer than most do."""
+    names = {}
     for name, text in texts.items():
+        names.setdefault(text, name)
+    for text, name in names.items():
         (folder / name.replace("/", " ")).write_text(text)
     return findings("shellcheck", "--norc", "--color=never", "--shell=sh", *sorted(folder.iterdir()))
 
@@ -42,13 +45,35 @@ def test_there_is_something_to_look_at():
 
 
 def test_hadolint_finds_only_what_is_agreed(tmp_path):
-    """Asked to mind no pragma, it finds what they name and nothing else; so a stranger's hadolint finds nothing."""
-    agreed = set()
-    for number, text in enumerate(DOCKERFILES.values()):
+    """Asked to mind no pragma, it finds what they name and nothing else; so a stranger's hadolint finds nothing.
+
+    Two thirds of what Dockerfiles run is in several: it is looked at in the first, which takes a quarter of the time.
+    """
+    agreed, seen = set(), set()
+    for number, whole in enumerate(DOCKERFILES.values()):
+        text = "\n".join(piece for piece in instructions(whole) if not (is_run(piece) and piece in seen))
+        seen |= set(instructions(whole))
         (path := tmp_path / f"{number}").write_text(text)
         agreed |= {(f"{path}:{line}", rule) for line, rule in overlooked(text)}
     said = hadolint(*sorted(tmp_path.iterdir()))
     assert {tuple(line.split(" ")[:2]) for line in said.splitlines()} == agreed
+
+
+def instructions(dockerfile):
+    """The instructions of a Dockerfile, each with the comments and empty lines above it; joined, they are its text."""
+    found, lines = [[]], dockerfile.split("\n")
+    for number, line in enumerate(lines):
+        found[-1].append(line)
+        goes_on = line.endswith("\\") and not line.lstrip().startswith("#")
+        is_above = not line.strip() or line.lstrip().startswith("#")
+        if not (goes_on or is_above) and number + 1 < len(lines):
+            found.append([])
+    return ["\n".join(each) for each in found]
+
+
+def is_run(instruction):
+    """Return whether the first line of an instruction that is no comment begins with RUN."""
+    return re.match(r"(?:\s*#.*\n|\s*\n)*RUN ", instruction) is not None
 
 
 def overlooked(text, form="# hadolint ignore="):

@@ -1,5 +1,6 @@
 """GitHub's workflows: their form, what an attacker could make of them, their shell, and that what they call exists."""
 
+import functools
 import json
 import re
 import runpy
@@ -28,8 +29,13 @@ ZIZMOR = ("--offline", "--no-progress", "--no-config", "--quiet", "--persona", "
 ACTIONLINT = ("-no-color", "-oneline", "-shellcheck=", "-pyflakes=", "-config-file", ROOT / ".github/actionlint.yaml")
 #: variables that a step need not set: https://docs.github.com/en/actions/reference/workflows-and-actions/variables
 GIVEN = re.compile(r"GITHUB_\w+|RUNNER_\w+|HOME|PATH")
-VARIANTS = json.loads(json.dumps(tables.described(Context.here(), catalog.all_recipes(Context.here()))))
 MATRIX = SimpleNamespace(**runpy.run_path(str(ROOT / ".ci" / "matrix.py")))
+
+
+@functools.cache
+def variants():
+    """Return what `list --json` says of all recipes, made where it is asked for and not while tests are collected."""
+    return json.loads(json.dumps(tables.described(Context.here(), catalog.all_recipes(Context.here()))))
 
 
 class Workflow:
@@ -154,7 +160,7 @@ def unknown_names(workflow):
     for job in workflow.jobs.values():
         matrix = job.get("strategy", {}).get("matrix", {})
         known = inputs | {
-            f"matrix.{name}" for name in (matrix if isinstance(matrix, dict) else MATRIX.jobs(VARIANTS)[0])
+            f"matrix.{name}" for name in (matrix if isinstance(matrix, dict) else MATRIX.jobs(variants())[0])
         }
         known |= {f"steps.{step['id']}" for step in job["steps"] if "id" in step}
         if "needs" in job:  # one job at most
@@ -202,9 +208,9 @@ def calls(script):
 
 
 def test_every_variant_has_a_job_and_each_committed_lock_is_the_key_of_one():
-    jobs = MATRIX.jobs(VARIANTS)
-    variants = [(recipe.name, one) for recipe in catalog.all_recipes(Context.here()) for one in recipe.variants]
-    available = {(name, one.cuda) for name, one in variants if one.unavailable is None}
+    jobs = MATRIX.jobs(variants())
+    known = [(recipe.name, one) for recipe in catalog.all_recipes(Context.here()) for one in recipe.variants]
+    available = {(name, one.cuda) for name, one in known if one.unavailable is None}
     assert {(job["recipe"], job["cuda"]) for job in jobs} == available
     assert all(job["channel"] != "local" for job in jobs)
     keys = [job["lock"] for job in jobs]
@@ -214,7 +220,7 @@ def test_every_variant_has_a_job_and_each_committed_lock_is_the_key_of_one():
 
 def test_no_two_jobs_set_the_same_tag():
     """They run at once: whichever ended last would have it. The short tag is the preferred candidate's."""
-    jobs = MATRIX.jobs(VARIANTS)
+    jobs = MATRIX.jobs(variants())
     names = [(job["recipe"], job["tag"]) for job in jobs]
     assert len(set(names)) == len(names)
     first = {}
@@ -224,12 +230,12 @@ def test_no_two_jobs_set_the_same_tag():
 
 
 def test_the_matrix_can_be_narrowed(capsys):
-    assert MATRIX.main(VARIANTS, "pyg", "11.8") == 0
+    assert MATRIX.main(variants(), "pyg", "11.8") == 0
     printed = json.loads(capsys.readouterr().out)["include"]
     assert [(job["recipe"], job["cuda"]) for job in printed] == [("pyg", "11.8")] * len(printed) != []
-    assert MATRIX.main(VARIANTS, "", "") == 0
-    assert json.loads(capsys.readouterr().out)["include"] == MATRIX.jobs(VARIANTS)
-    assert MATRIX.main(VARIANTS, "pgy", "11.8") == 2
+    assert MATRIX.main(variants(), "", "") == 0
+    assert json.loads(capsys.readouterr().out)["include"] == MATRIX.jobs(variants())
+    assert MATRIX.main(variants(), "pgy", "11.8") == 2
     assert "pgy" in capsys.readouterr().err
 
 
