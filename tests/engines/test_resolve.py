@@ -236,13 +236,29 @@ def cache(tmp_path, monkeypatch):
         yield opened
 
 
-@pytest.fixture
-def add(server, cache, tmp_path, monkeypatch):
-    """The lock of what a user adds to the stack's; the index requires a password."""
-    monkeypatch.chdir(tmp_path)
+def with_password(server, cache):
+    """The stack that a user adds to; the index requires a password."""
     index = {"UV_DEFAULT_INDEX": server.url("/simple").replace("://", "://me:hunter2@")}
     recipe = small_index.recipe(COMPATIBLE, extensions=())
-    context = small_index.context(recipe, SourceOptions(), cache, environment(server) | index)
+    return small_index.context(recipe, SourceOptions(), cache, environment(server) | index)
+
+
+@pytest.fixture(scope="module")
+def chosen(server, tmp_path_factory):
+    """The cache of a user who has locked that stack, which takes longer than most of what is added."""
+    folder = tmp_path_factory.mktemp("chosen")
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(Cache(folder / "cache")) as opened:
+        small_index.stand_in_bases(patch)
+        choose(with_password(server, opened), {})
+    return folder / "cache"
+
+
+@pytest.fixture
+def add(server, chosen, cache, tmp_path, monkeypatch):
+    """The lock of what a user adds to the stack's."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(chosen, tmp_path / "cache", dirs_exist_ok=True)
+    context = with_password(server, cache)
     stack = choose(context, {})
 
     def run(*packages, committed=None, **more):
