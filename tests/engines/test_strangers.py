@@ -160,20 +160,14 @@ RECIPES = {
 
 
 @pytest.fixture(scope="module")
-def lists(tmp_path_factory):
-    """A cache for all of these recipes: those that come so far read the lists of Debian's packages once."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.mark.parametrize("line", RECIPES)
-@pytest.mark.parametrize("plan", [True, False])
-def test_stranger_s_recipe_ends_with_one_sentence_and_starts_nothing(tmp_path, lists, line, plan):
-    """In a clone whose origin is a path: there `git ls-remote --upload-pack=COMMAND` runs it."""
-    canary, private = tmp_path / "ran", tmp_path / "private"
+def clone(tmp_path_factory):
+    """A stranger's clone beside what is a person's own: whatever its recipe says, nothing is written to either."""
+    folder = tmp_path_factory.mktemp("strangers")
+    canary, private = folder / "ran", folder / "private"
     committed(private, {"setup.py": "canary-of-private"})
-    (tmp_path / "req.txt").write_text("canary-of-private-file\n")
-    call("clone", "-q", private, tmp_path / "theirs", cwd=tmp_path)
-    theirs = tmp_path / "theirs"
+    (folder / "req.txt").write_text("canary-of-private-file\n")
+    call("clone", "-q", private, folder / "theirs", cwd=folder)
+    theirs = folder / "theirs"
     (theirs / "linked").symlink_to("../private")
     (theirs / "hostile.txt").write_text(f"git+--upload-pack=touch${{IFS}}{canary};false://\n")
     for name in ("evil", "fifo"):
@@ -181,10 +175,25 @@ def test_stranger_s_recipe_ends_with_one_sentence_and_starts_nothing(tmp_path, l
         (theirs / name / "setup.py").write_text(f"import os\nos.system('touch {canary}')\n")
     (theirs / "evil/data.txt").symlink_to(private / "setup.py")
     os.mkfifo(theirs / "fifo/pipe")
+    return theirs
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory):
+    """A cache for all of these recipes: those that come so far read the lists of Debian's packages once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.parametrize("line", RECIPES)
+@pytest.mark.parametrize("plan", [True, False])
+def test_stranger_s_recipe_ends_with_one_sentence_and_starts_nothing(clone, lists, line, plan):
+    """In a clone whose origin is a path: there `git ls-remote --upload-pack=COMMAND` runs it."""
+    folder, theirs = clone.parent, clone
+    canary, private = folder / "ran", folder / "private"
     text = line.replace("CANARY", str(canary)).replace("PRIVATE", str(private))
     extends = "" if line.startswith("extends") else 'extends = "torch"\n'
     (theirs / "theirs.toml").write_text(f'{extends}cuda = "cpu"\n{text}\n')
-    before = sorted(str(path) for path in tmp_path.rglob("*") if ".git/" not in str(path))
+    before = sorted(str(path) for path in folder.rglob("*") if ".git/" not in str(path))
     command = [
         sys.executable,
         str(ROOT / "build.py"),
@@ -192,7 +201,7 @@ def test_stranger_s_recipe_ends_with_one_sentence_and_starts_nothing(tmp_path, l
         "./theirs.toml",
         *(["--plan"] if plan else ["--no-smoke"]),
     ]
-    environment = {**os.environ, "HOME": str(tmp_path / "home"), "GRAPHCRATE_CACHE": str(lists)}
+    environment = {**os.environ, "HOME": str(folder / "home"), "GRAPHCRATE_CACHE": str(lists)}
     done = subprocess.run(command, cwd=theirs, env=environment, capture_output=True, timeout=300, check=False)
     said = done.stdout.decode() + done.stderr.decode()
     assert 2 <= done.returncode <= 6, said
@@ -205,5 +214,5 @@ def test_stranger_s_recipe_ends_with_one_sentence_and_starts_nothing(tmp_path, l
     next_step = said.partition("next:  ")[2]
     assert str(canary) not in next_step
     assert not canary.exists()
-    after = sorted(str(path) for path in tmp_path.rglob("*") if ".git/" not in str(path))
+    after = sorted(str(path) for path in folder.rglob("*") if ".git/" not in str(path))
     assert [path for path in after if path not in before] == [], "nothing but the cache is written"

@@ -1,5 +1,6 @@
 """The command line with streams that are closed or full: as exit code and result have it, without a traceback."""
 
+import functools
 import subprocess
 import sys
 
@@ -8,7 +9,8 @@ import pytest
 from tests.conftest import ROOT
 
 
-def ended(command, redirections):
+@functools.cache
+def ended(command, redirections=""):
     """(exit code, what can be read of stdout and stderr) of a command with these redirections of the shell."""
     script = f'"$0" -E -s -m graphcrate {command} {redirections}'
     done = subprocess.run(
@@ -27,7 +29,7 @@ def ended(command, redirections):
 def test_closed_streams_change_neither_exit_code_nor_result(redirections):
     code, out, err = ended("list --json", redirections)
     assert (code, err) == (0, "")
-    assert out == ("" if ">&-" in redirections.replace("2>&-", "") else ended("list --json", "")[1])
+    assert out == ("" if ">&-" in redirections.replace("2>&-", "") else ended("list --json")[1])
 
 
 @pytest.mark.parametrize("redirections", [">&-", "2>&-", "2>/dev/full", "<&- >&- 2>&-"])
