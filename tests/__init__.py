@@ -26,22 +26,39 @@ def tree_of_file(path):
 
 
 @functools.cache
-def nodes_of(tree):
-    """All nodes of a tree that stays, found once for all who look through it."""
-    return tuple(ast.walk(tree))
+def by_kind(tree):
+    """Nodes of a tree that stays by their kinds, found once for all who look through it."""
+    found, nodes = {}, [tree]
+    for node in nodes:
+        found.setdefault(node.__class__, []).append(node)
+        for value in vars(node).values():  # as ast.walk does, in half of its time
+            if isinstance(value, list):
+                nodes += [child for child in value if isinstance(child, ast.AST)]
+            elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+                nodes.append(value)
+    return found
+
+
+def nodes_of(tree, *kinds):
+    """The nodes of these kinds in a tree that stays, or all of them but `Load` and `Store`."""
+    known = by_kind(tree)
+    return [node for kind in kinds or known for node in known.get(kind, ())]
+
+
+def statements_of(tree):
+    """All statements below a node, without a walk through their expressions."""
+    found = [tree]
+    for node in found:
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            found += inner if isinstance(inner := getattr(node, name, None), list) else []
+    return found
 
 
 @functools.cache
 def definitions_in(path):
-    """The module, classes and functions of a file, without a walk through their expressions."""
-    left, found = [tree_of_file(path)], []
-    while left:
-        node = left.pop()
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            found.append(node)
-        inner = ast.stmt | ast.excepthandler | ast.match_case
-        left += [child for child in ast.iter_child_nodes(node) if isinstance(child, inner)]
-    return found
+    """The module, classes and functions of a file."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return [node for node in statements_of(tree_of_file(path)) if isinstance(node, kinds)]
 
 
 def sources(root=ROOT):
@@ -51,7 +68,7 @@ def sources(root=ROOT):
 
 def imports(tree):
     """Every module that is imported, wherever the statement stands; of `from a import b` also a.b."""
-    for node in ast.walk(tree):
+    for node in statements_of(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

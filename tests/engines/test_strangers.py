@@ -161,7 +161,7 @@ RECIPES = {
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """A stranger's clone beside what is a person's own: whatever its recipe says, nothing is written to either."""
+    """A stranger's clone beside what is a person's own; nothing is written to either by any recipe."""
     folder = tmp_path_factory.mktemp("strangers")
     canary, private = folder / "ran", folder / "private"
     committed(private, {"setup.py": "canary-of-private"})

@@ -103,8 +103,8 @@ def test_runtime_names_occur_in_their_own_packages_only(runtime):
         str(path.relative_to(ROOT))
         for path in modules_of_house()
         if runtime in path.read_text(encoding="utf-8")
-        for node in nodes_of(tree_of_file(path))
-        if isinstance(node, ast.Constant) and node.value == runtime
+        for node in nodes_of(tree_of_file(path), ast.Constant)
+        if node.value == runtime
     ]
     assert [path for path in dict.fromkeys(naming) if not path.startswith(HOMES)] == []
 

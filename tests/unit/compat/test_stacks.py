@@ -82,8 +82,8 @@ def test_only_mirrors_hosts_extensions_open_plans_and_the_rule_on_its_wheels_nam
         str(path.relative_to(ROOT / "graphcrate"))
         for path in sorted((ROOT / "graphcrate").rglob("*.py"))
         if "PYG" in path.read_text(encoding="utf-8")
-        for node in nodes_of(tree_of_file(path))
-        if isinstance(node, ast.Attribute) and node.attr == "PYG"
+        for node in nodes_of(tree_of_file(path), ast.Attribute)
+        if node.attr == "PYG"
     }
     others = {
         "resolve/sources/channels.py",

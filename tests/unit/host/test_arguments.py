@@ -76,8 +76,8 @@ OF_ENGINES = {
 
 def calls(module, is_one):
     """Calls in a module, each with the texts of its positional arguments that are no text of ours."""
-    for node in nodes_of(tree_of(module)):
-        if isinstance(node, ast.Call) and is_one(ast.unparse(node.func)):
+    for node in nodes_of(tree_of(module), ast.Call):
+        if is_one(ast.unparse(node.func)):
             yield [ast.unparse(argument) for argument in node.args if not is_ours(argument)]
 
 
@@ -110,16 +110,15 @@ def test_programs_are_started_by_a_line_alone():
     starting = {
         module
         for module in EVERY
-        for node in nodes_of(tree_of(module))
-        if isinstance(node, ast.Call)
-        and ((name := dotted(node.func)) in names or name.startswith(("os.exec", "os.spawn")))
+        for node in nodes_of(tree_of(module), ast.Call)
+        if (name := dotted(node.func)) in names or name.startswith(("os.exec", "os.spawn"))
     }
     assert starting - GUESTS == set(STARTERS)
     making = [
         module
         for module in EVERY
-        for node in nodes_of(tree_of(module))
-        if isinstance(node, ast.Call) and dotted(node.func) in ("Argv", "arguments.Argv", "cast")
+        for node in nodes_of(tree_of(module), ast.Call)
+        if dotted(node.func) in ("Argv", "arguments.Argv", "cast")
         if "Argv" in ast.unparse(node)
     ]
     assert making == ["graphcrate.host.arguments"], "an Argv is made by `line` alone"

@@ -111,8 +111,8 @@ def test_subprocess_is_used_in_host_process_and_attach_only():
         (module, node)
         for module in SOURCES
         if module not in GUESTS
-        for node in nodes_of(tree_of(module))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in starters
+        for node in nodes_of(tree_of(module), ast.Call)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in starters
         if isinstance(node.func.value, ast.Name) and node.func.value.id == "subprocess"
     ]
     own = {module for module, node in calls if any(option.arg == "start_new_session" for option in node.keywords)}

@@ -124,16 +124,13 @@ def test_consoles_are_made_in_one_place():
     making = {
         module
         for module in SOURCES
-        for node in nodes_of(tree_of(module))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("Console", "VisibleConsole")
+        for node in nodes_of(tree_of(module), ast.Call)
+        if ast.unparse(node.func).rpartition(".")[2] in ("Console", "VisibleConsole")
     }
     assert making == {"graphcrate.host.streams"}
     raw = ("sys.__stdout__", "sys.__stderr__", "sys.stdout.buffer")
     writing = {
-        module
-        for module in SOURCES
-        for node in nodes_of(tree_of(module))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in raw
+        module for module in SOURCES for node in nodes_of(tree_of(module), ast.Attribute) if ast.unparse(node) in raw
     }
     assert writing == {"graphcrate.host.streams"}
 

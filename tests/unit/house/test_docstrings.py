@@ -57,10 +57,15 @@ def members():
         if len(parts) > 1:
             for start in range(len(parts) - 1):
                 found.setdefault(".".join(parts[start:-1]), set()).add(parts[-1])
-        for node in nodes_of(tree_of(module)):
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, set()).update(defined(node))
+        for node in nodes_of(tree_of(module), ast.ClassDef):
+            found.setdefault(node.name, set()).update(defined(node))
     return found
+
+
+@functools.cache
+def all_members():
+    """Every name that a module or class defines."""
+    return frozenset().union(*members().values())
 
 
 @functools.cache
@@ -81,11 +86,11 @@ def is_there(module, name):
     *above, last = name.split(".")
     known = members()
     if not above:
-        return last in used(module) or last in known or any(last in names for names in known.values())
+        return last in used(module) or last in known or last in all_members()
     if any((path := ".".join(above[start:])) in known and last in known[path] for start in range(len(above))):
         return True
     # a field of a parameter or variable here
-    return set(above) <= used(module) and any(last in names for names in known.values())
+    return set(above) <= used(module) and last in all_members()
 
 
 def test_backquoted_names_in_docstrings_exist():

@@ -65,7 +65,7 @@ def test_modules_and_classes_have_no_vague_names():
     """No bag of helpers, no Manager."""
     assert not [label(path) for path in PYTHON if path.stem in ("utils", "util", "helpers", "common", "misc")]
     ours = [tree(path) for path in PYTHON if label(path).startswith(("graphcrate/", "packages/"))]
-    classes = [node.name for tree in ours for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node.name for tree in ours for node in nodes_of(tree, ast.ClassDef)]
     assert not [name for name in classes if name.endswith(("Manager", "Handler"))]
 
 
@@ -89,8 +89,8 @@ def test_variables_have_no_banned_names():
     for path in PYTHON:
         if not re.match(PLAINLY_NAMED, label(path)) or label(path) in NOT_YET_NAMED:
             continue
-        names = {node.id for node in nodes_of(tree(path)) if isinstance(node, ast.Name)}
-        names |= {node.arg for node in nodes_of(tree(path)) if isinstance(node, ast.arg)}
+        names = {node.id for node in nodes_of(tree(path), ast.Name)}
+        names |= {node.arg for node in nodes_of(tree(path), ast.arg)}
         banned = VAGUE | (PLACES if label(path).startswith(WITH_SOURCES) else set())
         assert names & banned <= {field for module, field in FIELDS if module == label(path)}, label(path)
 
@@ -140,7 +140,7 @@ def test_local_names_do_not_shadow_imported_modules():
                 for alias in node.names
                 if f"{node.module}.{alias.name}" in modules
             }
-            functions = [node for node in nodes_of(tree(path)) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+            functions = nodes_of(tree(path), ast.FunctionDef, ast.Lambda)
             hidden += [f"{label(path)}: {name}" for node in functions for name in locals_of(node) if name in names]
     assert sorted(set(hidden)) == []
 
@@ -151,8 +151,7 @@ def test_bare_imported_functions_have_unique_names():
         (node.module, alias.name)
         for path in PYTHON
         if is_of_house(path)
-        for node in nodes_of(tree(path))
-        if isinstance(node, ast.ImportFrom)
+        for node in nodes_of(tree(path), ast.ImportFrom)
         for alias in node.names
     }
     by_name = {}
@@ -220,8 +219,8 @@ def test_every_error_has_a_next_step():
         f"{label(path)}:{node.lineno}"
         for path in PYTHON
         if is_of_house(path)
-        for node in nodes_of(tree(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in lacking
+        for node in nodes_of(tree(path), ast.Call)
+        if isinstance(node.func, ast.Name) and node.func.id in lacking
         if "next_step" not in {word.arg for word in node.keywords}
     ] == []
 
@@ -266,10 +265,9 @@ def words_for_people():
         if re.fullmatch(PAGES, label(path)):
             yield from ((f"{label(path)}:{at}", line) for at, line in enumerate(text.splitlines(), 1))
         if label(path).startswith(("graphcrate/", "packages/", "doctor/")) and path in PYTHON and not is_of_tests(path):
-            nodes = list(nodes_of(tree(path)))
-            docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-            for node in nodes:
-                text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None
+            docstrings = {id(node.value) for node in nodes_of(tree(path), ast.Expr)}
+            for node in nodes_of(tree(path), ast.Constant):
+                text = None if id(node) in docstrings else node.value
                 if isinstance(text, str) and "import " not in text:  # no program for another Python
                     yield f"{label(path)}:{node.lineno}", text
 

@@ -4,7 +4,7 @@ import ast
 import graphlib
 import tomllib
 
-from tests import ABOVE, ROOT, imports, tree_of_file
+from tests import ABOVE, ROOT, imports, nodes_of, tree_of_file
 
 PACKAGE = ROOT / "graphcrate"
 
@@ -232,7 +232,7 @@ def uses(module, imported, used):
     """Its uses of these modules, and of these names: `open`, `os.fork`."""
     tree = tree_of(module)
     yield from (f"{module} imports {name}" for name in imports(tree) if name in imported)
-    for node in ast.walk(tree):
+    for node in nodes_of(tree, ast.Name, ast.Attribute):
         name = node.id if isinstance(node, ast.Name) else ""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             name = f"{node.value.id}.{node.attr}"

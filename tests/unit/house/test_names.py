@@ -5,7 +5,7 @@ import functools
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, nodes_of
 from tests.unit.house.test_house import PYTHON, label, tree
 
 #: names that every module has
@@ -60,7 +60,7 @@ def ours(module):
 def missing(module):
     """Yield (line, module, name) of each name that a module of ours is asked for and does not have."""
     aliases, others, attributes = {}, set(), []
-    for node in ast.walk(module):
+    for node in nodes_of(module):
         if isinstance(node, ast.ImportFrom) and ours(node.module):
             for alias in node.names:
                 if not has(node.module, alias.name):

@@ -38,12 +38,12 @@ def calls(path):
     tree = tree_of_file(path)
     ours = {
         name.asname or name.name: name.name
-        for node in nodes_of(tree)
-        if isinstance(node, ast.ImportFrom) and node.module == "graphcrate.model.command"
+        for node in nodes_of(tree, ast.ImportFrom)
+        if node.module == "graphcrate.model.command"
         for name in node.names
     }
-    for node in nodes_of(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and ours.get(node.func.id) in MAKERS:
+    for node in nodes_of(tree, ast.Call):
+        if isinstance(node.func, ast.Name) and ours.get(node.func.id) in MAKERS:
             yield node.lineno, ours[node.func.id], node
 
 
@@ -250,9 +250,9 @@ OF_THE_DOCTOR = ("cli/diagnosis.py", "cli/diagnosis_facts.py")
 def written(path):
     """A module's texts that have one; docstrings are for who reads the code."""
     tree = tree_of_file(path)
-    bodies = [node.body for node in nodes_of(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    bodies = [node.body for node in nodes_of(tree, ast.Module, ast.ClassDef, ast.FunctionDef)]
     documented = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
-    texts = [node for node in nodes_of(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    texts = [node for node in nodes_of(tree, ast.Constant) if isinstance(node.value, str)]
     return {node.value for node in texts if id(node) not in documented and plain_command().search(node.value)}
 
 
@@ -317,9 +317,7 @@ def test_options_in_next_steps_exist():
     ours = {option for known in (command_line(), upkeeps()) for verb in known for option in options_of(verb, known)}
     for path in MODULES:
         tree = tree_of_file(path)
-        steps = [
-            one.value for one in nodes_of(tree) if isinstance(one, ast.keyword) and one.arg in ("next_step", "fix")
-        ]
+        steps = [one.value for one in nodes_of(tree, ast.keyword) if one.arg in ("next_step", "fix")]
         texts = [str(one.value) for step in steps for one in ast.walk(step) if isinstance(one, ast.Constant)]
         named = {option: text for text in texts for option in OPTION.findall(text)}
         strange = {option: text for option, text in named.items() if option not in ours | OTHERS or option in OF_MAKE}
@@ -419,8 +417,8 @@ def test_words_in_commands_of_next_steps_are_quoted_for_a_shell():
     """A user pastes them: a name or an address of a stranger's must not run there."""
     bare = []
     for path in MODULES:
-        for call in nodes_of(tree_of_file(path)):
-            for keyword in call.keywords if isinstance(call, ast.Call) else ():
+        for call in nodes_of(tree_of_file(path), ast.Call):
+            for keyword in call.keywords:
                 if keyword.arg in ("next_step", "usual"):
                     bare += [f"{path.name}:{text.lineno}: {name}" for text, name in values_typed_bare(keyword.value)]
     assert bare == []

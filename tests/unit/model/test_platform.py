@@ -44,7 +44,7 @@ from graphcrate.resolve.sources.target import WheelTarget, target_of
 from nsbox.syscalls import MACHINES
 from ocilayout import spec
 from sifsquash import sif
-from tests import ROOT, modules_of_house
+from tests import ROOT, modules_of_house, nodes_of, tree_of_file
 from tests.made import place, refused
 from tests.unit.contract_cases import GOOD, HOST
 from treeaudit.loader import loadable, system_folders
@@ -218,11 +218,11 @@ EXCEPTIONS = {"graphcrate/model/platform.py"}
 
 def strings(path):
     """A module's strings but its docstrings, which may give examples."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    bodies = (node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
+    tree = tree_of_file(path)
+    bodies = (node.body for node in nodes_of(tree, ast.Module, ast.ClassDef, ast.FunctionDef))
     docs = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) and id(node) not in docs:
+    for node in nodes_of(tree, ast.Constant):
+        if isinstance(node.value, str | bytes) and id(node) not in docs:
             yield node.lineno, node.value if isinstance(node.value, str) else node.value.decode("latin-1")
 
 
