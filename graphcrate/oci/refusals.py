@@ -48,6 +48,7 @@ _NEXT: Mapping[Fault, str] = {
     Fault.LENGTH: f"{_ADMINISTRATOR} to raise that limit",
     Fault.UPLOAD: f"{_ADMINISTRATOR}: the Location of an upload must be an https address",
     Fault.ANSWER: f"try again; where it repeats itself, {_ADMINISTRATOR}",
+    Fault.PAGE: "open {host}/v2/ in a browser and log in there; or name the registry with its own port",
     Fault.TOKEN: "log in again (docker login), or ask who runs the registry",
     Fault.REALM: f"{_ADMINISTRATOR}: the realm of its challenge must be an https address",
     Fault.OTHER_SITE: "if {other_host} is known to be the registry's token server: REGISTRY_REALMS={other}, then again",

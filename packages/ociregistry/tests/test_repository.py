@@ -11,9 +11,9 @@ import pytest
 
 from ocilayout import spec
 from ocilayout.image import digest_of
-from ociregistry import credentials, reference
+from ociregistry import credentials, push, reference, referrers
 from ociregistry.credentials import Credential
-from ociregistry.errors import AbsentError, DamagedError, RefusedError
+from ociregistry.errors import AbsentError, DamagedError, Fault, RefusedError
 from ociregistry.repository import LARGEST_DOCUMENT, Repository
 from ociregistry.upload import RequestSize, UploadBlob, UploadOutcome, upload
 from patienthttp.client import Client
@@ -133,6 +133,65 @@ def test_token_server_with_an_invalid_answer_is_refused(body):
     with pytest.raises(RefusedError, match=r"auth\.example gave no token"):
         Repository(client, reference.parse("registry.example/a")).manifest("v1")
     assert client.asked[1][1] == "https://auth.example/token?service=plain&scope=repository%3Aa%3Apull"
+
+
+PAGE = b"\n<!DOCTYPE html>\n<html><head><title>Log in &amp;\n accept \x1b\xff</title></head><body>Welcome"
+BLOB = spec.Descriptor(media_type=spec.LAYER_TAR, digest=digest_of(b"layer"), size=5)
+
+
+@pytest.mark.parametrize("status", [200, 201, 203, 405, 500])
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda repo: repo.manifest("v1"),
+        lambda repo: repo.config(BLOB),
+        lambda repo: repo.tags(),
+        lambda repo: repo.remove("v1"),
+        lambda repo: list(referrers.listed(repo, BLOB.digest)),
+        lambda repo: push.put_manifest(repo, "v1", b"{}", spec.MANIFEST),
+        lambda repo: push.put_manifest(repo, digest_of(b"{}"), b"{}", spec.MANIFEST),
+        lambda repo: upload(repo, UploadBlob(descriptor=BLOB, data=b"layer"), lambda _: None, RequestSize(5)),
+    ],
+)
+def test_web_page_in_place_of_an_answer_is_named_with_its_title(status, work):
+    client = Answering(*[(status, {"Content-Type": "text/html", "Docker-Content-Digest": ""}, PAGE)] * 9)
+    with pytest.raises(RefusedError, match=r"\.example answers .* with a web page, 'Log in & accept .'") as caught:
+        work(Repository(client, reference.parse("registry.example/a"), writes=True))
+    assert caught.value.failure.kind is Fault.PAGE
+    assert caught.value.failure.what.endswith(f"(HTTP {status})")
+
+
+def test_web_page_for_a_statement_is_named():
+    client = Answering(*[(status, {}, PAGE) for status in (201, 405)])
+    repo = Repository(client, reference.parse("registry.example/a"), writes=True)
+    with pytest.raises(RefusedError, match="with a web page, 'Log in"):
+        referrers.put(repo, b"{}")
+    assert referrers.put(repo, b"{}").endswith("(HTTP 405: a web page, 'Log in & accept \N{REPLACEMENT CHARACTER}')")
+
+
+@pytest.mark.parametrize("body", [b"", b"ready", b"[]", b"<svg/>"])
+def test_success_without_a_registrys_answer_says_so(body):
+    client = Answering((404, {}, b""), *[(200, {"Content-Type": "text/plain"}, body)] * 2)
+    with pytest.raises(RefusedError, match=r"an upload to .* with something else than a registry does \(HTTP 200\)"):
+        upload(
+            Repository(client, reference.parse("registry.example/a"), writes=True),
+            UploadBlob(descriptor=BLOB, data=b"layer"),
+            lambda _: None,
+            RequestSize(5),
+        )
+
+
+def test_page_says_more_where_an_image_or_a_right_is_missing():
+    for status, kind in ((404, AbsentError), (403, RefusedError)):
+        client = Answering((status, {}, PAGE.replace(b"Welcome", b"")))
+        with pytest.raises(kind) as caught:
+            Repository(client, reference.parse("registry.example/a")).manifest("v1")
+        assert caught.value.failure.cause.startswith("The answer is a web page, 'Log in & accept ")
+
+
+def test_portal_has_no_blob_whose_length_it_leaves_open():
+    client = Answering((200, {"Content-Type": "text/html; charset=utf-8"}, b""))
+    assert not Repository(client, reference.parse("registry.example/a")).has(BLOB)
 
 
 def test_docker_hub_reference_uses_registry_1_and_library():

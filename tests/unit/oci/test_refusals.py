@@ -29,6 +29,11 @@ WORDS = {
     Fault.LENGTH: ("does not take the blob sha256:ab at once (HTTP 413)", "client_max_body_size", "raise that limit"),
     Fault.UPLOAD: ("the image to be sent to token.example", "", "must be an https address"),
     Fault.ANSWER: ("the blob sha256:ab: HTTP 403 (DENIED, UN", "The registry says: no {such} user.", "try again"),
+    Fault.PAGE: (
+        "answers the blob sha256:ab with something else than a registry does",
+        "A portal or a login",
+        "browser",
+    ),
     Fault.TOKEN: ("token.example gave no token for registry", "", "docker login"),
     Fault.REALM: ("a login at token.example without encryption", "", "realm of its challenge"),
     Fault.OTHER_SITE: ("to be sent to token.example", "elsewhere", "REGISTRY_REALMS=token.example, then"),

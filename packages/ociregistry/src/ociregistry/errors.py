@@ -20,6 +20,7 @@ class Fault(StrEnum):
     LENGTH = "a request of this length"
     UPLOAD = "an upload with TLS"
     ANSWER = "an answer that is expected"
+    PAGE = "an answer of a registry"
     TOKEN = "a token"
     REALM = "a realm with TLS"
     OTHER_SITE = "a realm of its own site"
@@ -44,9 +45,9 @@ class RegistryFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     `host`: of the registry, with its port; `name`: of the repository; `digest`: what was asked for or sent; `other`:
     what was found instead, or a host that the registry names; `message`: the registry's own words, cut and without
-    secrets; `subject`: what it does not take or have, in words, or a file; `detail`: of a certificate, a file or a
-    reference; `size`, `stated`: bytes, those that are there and those that were to be; `has_login`: one was sent,
-    that of the settings `given`, if any.
+    secrets; `page`: what came, where that is a web page; `subject`: what it does not take or have, in words, or a
+    file; `detail`: of a certificate, a file or a reference; `size`, `stated`: bytes, those that are there and those
+    that were to be; `has_login`: one was sent, that of the settings `given`, if any.
     """
 
     kind: Fault
@@ -57,6 +58,7 @@ class RegistryFailure(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 0
     codes: tuple[str, ...] = ()
     message: str = ""
+    page: str = ""
     subject: str = ""
     detail: str = ""
     size: int = 0
@@ -79,11 +81,16 @@ class RegistryFailure(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.asdict(self) | {
             "listed_codes": "".join(f": {', '.join(self.codes)}" for _ in self.codes[:1]),
             "reason": ", ".join(self.codes) or "no reason given",
+            "paged": self.page and f"The answer is {self.page}. ",
             "says": self.message and f"The registry says: {self.message}",
-            "first": self.message and f"The registry says: {self.message.rstrip('.')}. Else: ",
+            "first": f"The answer is {self.page}. "
+            if self.page
+            else self.message and f"The registry says: {self.message.rstrip('.')}. Else: ",
             "login": f"The login of {self.given or 'this machine'} is not enough."
             if self.has_login
             else "There is no login for it here.",
+            "came": self.page or "something else than a registry does",
+            "malformed": self.page or "malformed",
             "certificate": self.detail and f"; its {self.detail}",
         }
 
@@ -109,9 +116,13 @@ _WORDS: Mapping[Fault, _Words] = {
         "{host} does not take {subject} at once (HTTP 413)",
         "A proxy before the registry limits requests (nginx: client_max_body_size).",
     ),
+    Fault.PAGE: _Words(
+        "{host} answers {subject} with {came} (HTTP {status})",
+        "A portal or a login of the network answers in the registry's place, or another server has this port.",
+    ),
     Fault.UPLOAD: _Words("{host} asks for the image to be sent to {other} without encryption"),
     Fault.ANSWER: _Words("{host} does not take {subject}: HTTP {status} ({reason})", "{says}"),
-    Fault.TOKEN: _Words("{other} gave no token for {name}: its answer is malformed"),
+    Fault.TOKEN: _Words("{other} gave no token for {name}: its answer is {malformed}"),
     Fault.REALM: _Words("{host} asks for a login at {other} without encryption"),
     Fault.OTHER_SITE: _Words(
         "{host} asks for your login to be sent to {other}, a different site",
@@ -128,7 +139,7 @@ _WORDS: Mapping[Fault, _Words] = {
     ),
     Fault.ABSENT: _Words(
         "{subject} does not exist",
-        "The registry knows no such image or tag, or shows it only to those who are logged in.",
+        "{paged}The registry knows no such image or tag, or shows it only to those who are logged in.",
     ),
     Fault.SERVED: _Words(
         "{host} served another {subject} than {digest}: {other}",

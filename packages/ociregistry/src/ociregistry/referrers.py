@@ -12,7 +12,7 @@ import msgspec
 
 from ocilayout import spec
 from ocilayout.image import digest_of
-from ociregistry import push
+from ociregistry import push, web_page
 from ociregistry.errors import UNREADABLE, AbsentError, Fault
 from ociregistry.repository import ACCEPT, LARGEST_DOCUMENT, Repository
 
@@ -61,7 +61,7 @@ def put(target: Repository, manifest: bytes) -> str:
     digest = digest_of(manifest)
     response = target.ask("PUT", target.url("manifests", digest), {"Content-Type": spec.MANIFEST}, manifest)
     if response.status in _UNKNOWN:
-        codes = ", ".join(target.codes(response)) or "no reason given"
+        codes = ", ".join(target.codes(response)) or web_page.found(response.body) or "no reason given"
         return f"{target.host} takes no manifests that refer to an image (HTTP {response.status}: {codes})"
     if response.status not in (200, 201, 202):
         raise target.unexpected(response, f"a statement about an image of {target.name}")

@@ -61,7 +61,8 @@ class Repository(Session):
         name = f"{self.name}{'@' if what.startswith('sha256:') else ':'}{what}"
         response = self._ask("GET", self.url("manifests", what), {"Accept": ACCEPT}, LARGEST_DOCUMENT)
         if response.status == 404:
-            raise self.failed(Fault.ABSENT, subject=name)
+            raise self.failed(Fault.ABSENT, response, subject=name)
+        self.check_answer(response, f"a question about {name}")
         document = Document(data=response.body, media_type=_media_type(response))
         if what.startswith("sha256:"):
             self._check("manifest", what, document.digest)
@@ -72,6 +73,8 @@ class Repository(Session):
         response = self._ask("GET", self.url("blobs", self._checked(descriptor)), {})
         if response.status == 404:
             raise self.failed(Fault.BLOB_ABSENT, digest=descriptor.digest)
+        if digest_of(response.body) != descriptor.digest:
+            self.check_answer(response, f"a question about {self.name}")
         self._check("blob", descriptor.digest, digest_of(response.body))
         if len(response.body) != descriptor.size:
             raise self.failed(Fault.SIZE, digest=descriptor.digest, size=len(response.body), stated=descriptor.size)
@@ -82,7 +85,10 @@ class Repository(Session):
         response = self.ask("HEAD", self.url("blobs", self._checked(descriptor)))
         if response.status in (401, 403) and self.is_ours(response.url):
             raise self.refused(response)
-        return response.status == 200 and response.headers.get("Content-Length") in (None, str(descriptor.size))
+        # A portal's page has no length that counts; a blob may be called a page by the server that stores it.
+        is_page = (response.headers.get("Content-Type") or "").startswith("text/html")
+        lengths = {str(descriptor.size), *([] if is_page else [None])}
+        return response.status == 200 and response.headers.get("Content-Length") in lengths
 
     def blob(self, descriptor: spec.Descriptor, partial: Path, advance: Callable[[int], None]) -> None:
         """Fill the file `partial` with a blob, going on where an earlier try stopped.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ociregistry import errors, realms, threads
+from ociregistry import errors, realms, threads, web_page
 from ociregistry.credentials import Credential
 from ociregistry.errors import UNREADABLE, Fault, RegistryError, RegistryFailure
 from ociregistry.realms import Challenge
@@ -174,6 +174,7 @@ class Session:
         """The error of this repository for these facts; an answer has status, codes and words of its own."""
         if response is not None:
             facts |= {"status": response.status, "codes": self.codes(response), "message": self._message(response)}
+            facts |= {"page": self._without_secrets(web_page.found(response.body))}
         return self.error(RegistryFailure(kind=kind, host=self.host, name=self.name, **facts))
 
     def once(
@@ -250,7 +251,7 @@ class Session:
             answer = _Token()
         token = answer.token or answer.access_token
         if not token or not token.isascii() or not token.isprintable():
-            raise self.failed(Fault.TOKEN, other=host_of(challenge.realm))
+            raise self.failed(Fault.TOKEN, response, other=host_of(challenge.realm))
         return token
 
     def _check_realm(self, realm: str) -> None:
@@ -290,7 +291,14 @@ class Session:
             return self.refused(response)
         if response.status == 400 and self.address.startswith("http:") and _WANTS_TLS.search(response.body):
             return self._wants_tls()
+        if web_page.found(response.body) or response.status < 300:
+            return self.failed(Fault.PAGE, response, subject=subject)
         return self.failed(Fault.ANSWER, response, subject=subject)
+
+    def check_answer(self, response: "Response", subject: str) -> None:
+        """Raises RefusedError for a web page, which is no answer to this request whatever its status."""
+        if web_page.found(response.body):
+            raise self.unexpected(response, subject)
 
     def unencrypted(self, url: str) -> RegistryError:
         """The error for an upload that would leave TLS."""
@@ -312,7 +320,8 @@ class Session:
         return self.unanswered(error)
 
     def check_stored(self, response: "Response", digest: str, what: str) -> None:
-        """Raises DamagedError where the registry has stored something under another digest."""
+        """Raises DamagedError for something stored under another digest, RefusedError where a web page answers."""
+        self.check_answer(response, what)
         stored = response.headers.get("Docker-Content-Digest") or digest
         if stored != digest:
             raise self.failed(Fault.STORED, subject=what, digest=digest, other=stored)
@@ -322,15 +331,19 @@ class Session:
         return tuple(fault.code for fault in _faults(response) if _CODE.fullmatch(fault.code))
 
     def _message(self, response: "Response") -> str:
-        """The registry's own words, cut, and without what we told it: a server may repeat a request's headers."""
+        """The registry's own words, cut."""
         text = "; ".join(fault.message for fault in _faults(response) if fault.message)
         text = "".join(letter if letter.isprintable() else " " for letter in text)
+        return self._without_secrets(text)[:_LONGEST_MESSAGE]
+
+    def _without_secrets(self, text: str) -> str:
+        """A server's words without what we told it: it may repeat a request's headers."""
         secrets = {value.partition(" ")[2] for value in self._authorization.values()}
         if self._credential is not None:
             secrets |= self._credential.secrets
         for secret in sorted(secrets - {""}, key=len, reverse=True):
             text = text.replace(secret, "…")
-        return text[:_LONGEST_MESSAGE]
+        return text
 
 
 def _is_plain_http(failure: FetchFailure, message: str) -> bool:
