@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphcrate.assembly import extensions, summary, with_engine
 from graphcrate.assembly.output import ImageFolders
-from graphcrate.compat.facts import slim, suites, torch_compile
+from graphcrate.compat.facts import gpu_table, slim, suites, torch_compile
 from graphcrate.compat.plan import planning
 from graphcrate.compat.plan.programs import examples
 from graphcrate.compat.requirements import mpi
@@ -100,7 +100,7 @@ class Forecast:
         outcomes, blocked = blocked_hosts(resolution.outcomes, lock, verbose=ctx.verbose)
         of_lock = [*compared(additions.expected, lock), *mpi.notes(lock)]
         aside = summary.Aside(
-            insist=summary.insistence(fallback, insisting),
+            insist=summary.insistence(fallback, insisting, gpu_table.gpu_models(contents.gpu) if contents.gpu else ()),
             disk=room.line() if room else "",
             compiling=extensions.time_lines(lock, ctx, self.shared, self._layered(plan, ctx)),
             notes=[*blocked, *additions.notes, *of_lock, *further],

@@ -13,6 +13,7 @@ from graphcrate.compat.facts import (
     build_environment,
     compilers,
     driver_table,
+    gpu_table,
     libraries,
     packages,
     slim,
@@ -304,9 +305,15 @@ def _with_figures(suite: SmokeReport) -> str:
     return f"{suite.suite} ({', '.join(figures)})" if figures else suite.suite
 
 
-def insistence(known: Fallback | None, command: Command) -> str:
-    """Say how to get the torch that a fall-back stands in for; empty where the recipe has none. `command` does it."""
+def insistence(known: Fallback | None, command: Command, gpus: Sequence[str]) -> str:
+    """Say how to get the torch that a fall-back stands in for; empty where the recipe has none. `command` does it.
+
+    `gpus`: that the image is for, if any; empty too where that torch has code for none of them that this one lacks.
+    """
     if known is None or not known.torch:
+        return ""
+    gained = {gpu_table.compute_capability(model) for model in known.gains}
+    if gpus and gained.isdisjoint(map(gpu_table.compute_capability, gpus)):
         return ""
     more = f", which has code for {models_named(known.gains)}" if known.gains else ""
     return f"insist on torch {known.torch}{more}: {command}"
@@ -324,4 +331,5 @@ def fallback_lines(report: BuildReport, insist: Command) -> Iterator[str]:
     out = next((outcome for outcome in report.outcomes if outcome.candidate == known.preferred), None)
     if out is not None:
         yield f"  torch {known.torch} was skipped: {out.constraint}" + (f" ({out.fix})" if out.fix else "")
-    yield f"  {insistence(known, insist)}"
+    if insisted := insistence(known, insist, report.asked.gpus if report.asked else ()):
+        yield f"  {insisted}"

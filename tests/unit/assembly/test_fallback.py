@@ -108,6 +108,20 @@ def test_fallback_limits_are_printed_once_by_build_and_fully_by_publish(call, na
     assert list(summary.fallback_lines(report, insist.partition(": ")[2])) == [title, *limits, out_of, insist]
 
 
+@pytest.mark.parametrize(("gpus", "insists"), [("v100", False), ("a100", False), ("v100,8.6", False), ("", True)])
+def test_torch_that_a_fallback_stands_in_for_is_named_where_the_named_gpus_gain_by_it(call, gpus, insists):
+    machine = ["--gpu", gpus] if gpus else []
+    assert ("insist on torch" in call("image", "torch", "--cuda", "11.8", *machine)[2]) == insists
+    (path,) = Path("dist/torch").glob("*-cu118*/report.json")
+    said = "\n".join(summary.fallback_lines(read_report(path), "COMMAND"))
+    assert ("insist on torch" in said, "is a fall-back" in said) == (insists, True)
+
+
+def test_torch_that_has_code_for_a_named_gpu_is_named():
+    known = rules.fallback(RECIPES["torch"].variant("11.8"), RECIPES["torch"].variant("11.8").candidates[1])
+    assert "H100" in summary.insistence(known, "COMMAND", ("V100", "GH200"))
+
+
 def test_preferred_image_has_no_fallback_lines(call):
     assert "fall-back" not in call("image", "pyg", "--cuda", "11.7")[2]
     code, _, err = call("image", "pyg", "--cuda", "11.7")
