@@ -228,9 +228,9 @@ def explain(
         glibc=glibc,
     )
     stack = own.find_stack(name, cuda, trusts_paths=trust_paths)
-    recipe, cuda = catalog.find_recipe(ctx, stack.name), stack.cuda
+    recipe, cuda = catalog.find_recipe(ctx, stack.name, stack.file), stack.cuda
     if cuda is not None:
-        catalog.refuse_unknown_cuda(recipe, cuda, lambda other: command("explain", name, cuda=other))
+        catalog.refuse_unknown_cuda(recipe, cuda, lambda other: command("explain", name, cuda=other), stack.file)
     machine = catalog.find_target(ctx, described)
     explanation = explaining.explain(recipe, machine, described, cuda, settings.today(), stack.file)
     tables.write(explanation, explaining.answer(explanation, verbose=verbose), as_json=as_json)

@@ -253,9 +253,10 @@ def _is_recipe(image: str, kind: tuple[str | None, str], output: Path, ctx: "Con
         present(image, output, platform, quiet=True)
         return False
     stack = own.find_stack(image, cuda, trusts_paths=trust_paths)
-    recipe = catalog.find_recipe(ctx, stack.name)
+    recipe = catalog.find_recipe(ctx, stack.name, stack.file)
     if stack.cuda:
-        catalog.refuse_unknown_cuda(recipe, stack.cuda, lambda other: command("publish", image, cuda=other))
+        again = lambda other: command("publish", image, cuda=other)  # noqa: E731
+        catalog.refuse_unknown_cuda(recipe, stack.cuda, again, stack.file)
     return True
 
 

@@ -12,6 +12,7 @@ from graphcrate.compat.variants import recipes, targets
 from graphcrate.compat.variants.targets import MachineRequest, NodeFabric, Partition, Target
 from graphcrate.host.context import Context
 from graphcrate.host.disk import documents
+from graphcrate.model import toml
 from graphcrate.model.command import Command, command, filled, setting
 from graphcrate.model.errors import RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import Lock
@@ -28,13 +29,16 @@ def recipe_path(ctx: Context, name: str) -> Path:
     return ctx.root / "recipes" / f"{name}.toml"
 
 
-def find_recipe(ctx: Context, name: str) -> Recipe:
-    """The recipe of this name. Raises UsageError with the nearest that exist."""
+def find_recipe(ctx: Context, name: str, file: Path | None = None) -> Recipe:
+    """The recipe of this name. Raises UsageError with the nearest that exist; RecipeError where `file` extends it."""
     path = recipe_path(ctx, name)
     if not path.is_file():
         near = difflib.get_close_matches(name, [other.stem for other in path.parent.glob("*.toml")], n=2, cutoff=0.3)
+        what = f"there is no recipe {name!r}" + (f"; the nearest is {', '.join(near)}" if near else "")
+        if place := toml.place(file, "extends", name):
+            raise RecipeError(f"{place}{what}", next_step=f"correct it there; {command('list')} shows all")
         raise UsageError(
-            f"there is no recipe {name!r}" + (f"; the nearest is {', '.join(near)}" if near else ""),
+            what,
             next_step=f"{setting(gpu=f'v100,{name.lower()}').both()}    (GPUs by commas)"
             if _is_gpu(name)
             else command("list"),
@@ -48,13 +52,16 @@ def _is_gpu(name: str) -> bool:
     return False
 
 
-def find_variant(ctx: Context, name: str, cuda: str, again: Again | None = None) -> tuple[Recipe, Variant]:
+def find_variant(
+    ctx: Context, name: str, cuda: str, again: Again | None = None, file: Path | None = None
+) -> tuple[Recipe, Variant]:
     """The recipe and its variant. Raises UsageError with the nearest that exist, ResolutionError for a refused one.
 
-    `again`: the command that was typed, for another CUDA version.
+    `again`: the command that was typed, for another CUDA version. `file`: of the user's own that may name both, whose
+    errors are RecipeErrors.
     """
-    recipe = find_recipe(ctx, name)
-    variant = refuse_unknown_cuda(recipe, cuda, again)
+    recipe = find_recipe(ctx, name, file)
+    variant = refuse_unknown_cuda(recipe, cuda, again, file)
     if variant.unavailable is not None:
         raise ResolutionError(
             f"recipe {name} is not available for CUDA {cuda!r}",
@@ -64,15 +71,16 @@ def find_variant(ctx: Context, name: str, cuda: str, again: Again | None = None)
     return recipe, variant
 
 
-def refuse_unknown_cuda(recipe: Recipe, cuda: str, again: Again | None = None) -> Variant:
-    """The recipe's variant, whether it is available or not. Raises UsageError with the nearest that exist."""
+def refuse_unknown_cuda(recipe: Recipe, cuda: str, again: Again | None = None, file: Path | None = None) -> Variant:
+    """The recipe's variant, whether it is available or not. Raises as `find_variant` does."""
     variant = recipe.variant(cuda)
     if variant is None:
         near = nearest_cuda(cuda, [variant.cuda for variant in recipe.variants])
         step = again(near[0]) if again else command("image", recipe.name, cuda=near[0])
-        raise UsageError(
-            f"recipe {recipe.name} has no variant for CUDA {cuda!r}; the nearest {'are' if len(near) > 1 else 'is'} "
-            f"{' and '.join(near)}",
+        place = toml.place(file, "cuda", cuda)
+        raise (RecipeError if place else UsageError)(
+            f"{place}recipe {recipe.name} has no variant for CUDA {cuda!r}; "
+            f"the nearest {'are' if len(near) > 1 else 'is'} {' and '.join(near)}",
             next_step=f"{step}    ({_where_shown(cuda)})",
         )
     return variant

@@ -95,9 +95,9 @@ def _for_machine(request: BuildRequest, ctx: Context) -> VariantChoice:
                 f"CUDA {USUAL_CUDA}: {USUAL}; {setting(gpu='…')} or {setting(target='…')} takes the newest that runs "
                 "there"
             )
-        recipe, variant = catalog.find_variant(ctx, request.name, cuda or USUAL_CUDA, again)
+        recipe, variant = catalog.find_variant(ctx, request.name, cuda or USUAL_CUDA, again, request.recipe)
         return VariantChoice(recipe, variant, "", variant.candidates)
-    recipe = catalog.find_recipe(ctx, request.name)
+    recipe = catalog.find_recipe(ctx, request.name, request.recipe)
     explanation = explain(recipe, catalog.find_target(ctx, machine), machine, own=request.recipe)
     if was_chosen := cuda is None:
         row = chosen_row(explanation)
@@ -107,7 +107,7 @@ def _for_machine(request: BuildRequest, ctx: Context) -> VariantChoice:
         ctx.progress.note(f"CUDA {cuda} for {machine_of(explanation)}: the newest of {row.recipe} that runs there")
         for line in details_of(row, row.cuda, explanation.target.gpus or ()):
             ctx.progress.note(f"  {line}")
-    recipe, variant = catalog.find_variant(ctx, request.name, cuda, again)
+    recipe, variant = catalog.find_variant(ctx, request.name, cuda, again, request.recipe)
     usable, out = _usable(variant, explanation)
     if not was_chosen:
         verdicts = {row.candidate: row.verdict for row in explanation.rows if row.cuda == cuda}

@@ -73,6 +73,29 @@ def test_explain_of_a_file_is_of_its_stack_and_names_the_command_that_builds_it(
     assert (rows["asked"], rows["rows"][0]["recipe"]) == ("cpu", "torch")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('# of mine\n\nextends = "torhc"\n', "mine.toml:3: extends: there is no recipe 'torhc'; the nearest is torch"),
+        ('extends = "torch"\n\ncuda = "9.9"\n', "mine.toml:3: cuda: recipe torch has no variant for CUDA '9.9'; "),
+    ],
+)
+@pytest.mark.parametrize(
+    "words", [("image",), ("image", "--plan", "--gpu", "v100"), ("lock",), ("render",), ("explain",), ("publish",), ()]
+)
+def test_stack_or_cuda_of_a_file_that_is_not_there_names_file_and_line(own, words, text, said):
+    (own.root / "mine.toml").write_text(text)
+    more = ("--to", "./shelf", "--allow-cpu-only") if words == ("publish",) else ()
+    typed = (words[0], "mine.toml", *words[1:], *more) if words else ("run", "--", "ls")
+    code, out, err = own.typed(*typed)
+    assert (code, out, said in err) == (3, "", True), err
+
+
+def test_cuda_that_was_typed_is_not_looked_for_in_the_file(own):
+    code, _, err = own.typed("image", "mine.toml", "--cuda", "9.9")
+    assert (code, "graphcrate: recipe torch has no variant for CUDA '9.9'" in err) == (2, True), err
+
+
 MOUNTS = 'mounts = ["{}:/data:ro"]\n'
 
 
