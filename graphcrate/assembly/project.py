@@ -149,7 +149,7 @@ def edit(path: Path | None, packages: list[str], *, removes: bool) -> tuple[Path
     """
     path = path or only_recipe("--recipe FILE")
     if not path.is_file():
-        raise UsageError(f"there is no {path}", next_step=f"{command('init')}    writes one")
+        raise UsageError(f"there is no file {path}", next_step=f"{command('init')}    writes one")
     before = path.read_text(encoding="utf-8")
     edited = begun.without(before, packages) if removes else begun.added(before, own.given(packages).packages)
     write_file(path, edited.encode())

@@ -20,6 +20,7 @@ from graphcrate.host.sandbox.steps import Step
 from graphcrate.model.errors import UsageError
 from graphcrate.model.words import joined, printable
 from nsbox.box import Bind
+from projectfiles.files import unreadable
 
 WORK = "/work"  #: the folder in which `run` was typed, inside
 CACHE = "/cache"  #: that of --cache-dir, inside
@@ -252,8 +253,8 @@ def read_env_file(path: Path, environment: Mapping[str, str]) -> Iterator[tuple[
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it has no text in UTF-8"
-        raise UsageError(f"{path} cannot be read: {why}", next_step="--env-file FILE, of lines NAME=VALUE") from error
+        what, next_step = unreadable(path, error)
+        raise UsageError(what, cause="--env-file is a file of lines NAME=VALUE.", next_step=next_step) from error
     for number, line in enumerate(lines, 1):
         if (text := line.strip()) and not text.startswith("#"):
             if "=" not in text:

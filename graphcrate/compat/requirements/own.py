@@ -419,6 +419,9 @@ def _local(text: str, folder: Path, where: str, within: Within | None) -> str:
         is_wheel = path.suffix == ".whl" and path.is_file()
         if is_wheel or (path / "pyproject.toml").is_file() or (path / "setup.py").is_file():
             return str(path.resolve())
+        if not path.exists():
+            kind = "file" if path.suffix == ".whl" else "folder"
+            raise UsageError(f"{where}: there is no {kind} {text}", next_step=f"ls {shlex.quote(str(path.parent))}")
     except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL in it, no such user or a circle of links
         raise UsageError(
             f"{where}: {text!r} is not the path of a file here: {error}", next_step="./folder or ./file.whl"

@@ -170,4 +170,7 @@ def _content(path: Path, source: str, within: Within | None) -> tuple[str, bool]
 
 
 def _unreadable(path: Path, error: Exception) -> UsageError:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        what, next_step = files.unreadable(path, error)
+        return UsageError(what, next_step=next_step)
     return UsageError(f"{printable(str(path))} cannot be put into the image: {error}", next_step=_TAKES)

@@ -199,8 +199,11 @@ def find_target(ctx: Context, described: MachineRequest) -> Target:
     path = Path(described.target) if described.target.endswith(".toml") else paths.get(described.target.lower())
     if path is None or not path.is_file():
         near = difflib.get_close_matches(described.target.lower(), paths, n=2, cutoff=0.3)
+        of_a_name = f"there is no target {described.target!r}" + (
+            f"; the nearest is {' or '.join(near)}" if near else ""
+        )
         raise UsageError(
-            f"there is no target {described.target!r}" + (f"; the nearest is {' or '.join(near)}" if near else ""),
+            f"there is no file {described.target}" if described.target.endswith(".toml") else of_a_name,
             next_step=f"choose one of: {', '.join(paths)}    (or the path of a .toml like those in targets/)",
         )
     return targets.merge_target(described, targets.load(path))

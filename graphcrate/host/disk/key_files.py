@@ -9,6 +9,7 @@ from dssesign.keys import PrivateKey, PublicKey
 from graphcrate.host.disk import atomic
 from graphcrate.model.command import AGAIN, command
 from graphcrate.model.errors import UsageError
+from projectfiles.files import unreadable
 
 PASSWORD = "COSIGN_PASSWORD"  #: the variable that cosign takes the password from, too
 _PRIVATE, _PUBLIC = "cosign.key", "cosign.pub"
@@ -79,7 +80,7 @@ def _read(path: Path, usual: str) -> bytes:
             return stream.read(_MOST)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read: {error.strerror}",
+            unreadable(path, error)[0],
             next_step=f"name the file with the key, such as {usual}; {command('keys')} makes a pair",
         ) from error
 

@@ -23,7 +23,9 @@ def read(path: Path, name: str) -> str:
             data = file.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", "") or error
-        raise UsageError(f"{path}: it cannot be read: {why}", next_step=f"ls -l {quoted}") from error
+        is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+        what = f"there is no file {path}" if is_absent else f"{path}: it cannot be read: {why}"
+        raise UsageError(what, next_step=f"ls -l {quoted}") from error
     if data is None or len(data) > LARGEST:
         what = f"{path}: it is not a file of at most {LARGEST >> 20} MB"
         raise UsageError(what, cause=f"It should be {name}.", next_step=f"ls -l {quoted}")

@@ -108,7 +108,7 @@ def check(request: SourceOptions, variant: Variant) -> None:
         )
     if given != GIT and "://" not in given and not Path(given).is_dir():
         raise UsageError(
-            f"{given} is not a folder",
+            f"{given} is not a folder" if Path(given).exists() else f"there is no folder {given}",
             cause="PYG_LIB is a folder with pyg_lib's repository and its submodules, git, or a server's address.",
             next_step=f"{_clone(variant)}    (and {setting(pyg_lib='./pyg-lib')})",
         )

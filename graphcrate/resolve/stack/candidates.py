@@ -44,7 +44,7 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
     asks_public_mirrors(context.ctx.environment)
     if request.wheels is not None and not request.wheels.is_dir():
         raise UsageError(
-            f"{request.wheels} is not a folder",
+            f"{request.wheels} is not a folder" if request.wheels.exists() else f"there is no folder {request.wheels}",
             next_step=f"{command('image', ETC, wheels='/path')}    (a folder that has the wheels in it)",
         )
     if request.wheels is not None and not any(request.wheels.glob("*.whl")):

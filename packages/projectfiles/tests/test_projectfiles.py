@@ -202,7 +202,8 @@ def test_file_that_is_no_text_of_usual_size_is_an_error(content, tmp_path, capsy
     if content is not None:
         path.write_bytes(content)
     assert main([str(path)]) == 1
-    assert capsys.readouterr().err.startswith(f"projectfiles: {path}")
+    absent = "there is no file " if content is None else ""
+    assert capsys.readouterr().err.startswith(f"projectfiles: {absent}{path}")
 
 
 def test_list_in_an_encoding_of_chinese_is_an_error_with_the_command_that_converts_it(tmp_path):

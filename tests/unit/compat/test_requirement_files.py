@@ -277,5 +277,5 @@ def test_note_on_lines_for_other_systems_names_all_of_them(tmp_path):
 
 
 def test_file_that_is_not_there_is_named_once_and_without_a_number(tmp_path):
-    with refused(UsageError, "environment.yml cannot be read: No such file or directory"):
+    with refused(UsageError, f"there is no file {tmp_path}/environment.yml"):
         own.given([], [tmp_path / "environment.yml"])

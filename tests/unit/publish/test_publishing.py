@@ -299,7 +299,7 @@ def test_plan_for_a_folder_lists_files_and_refuses_a_taken_name(planned, publish
 
 @pytest.mark.usefixtures("on_cpu")
 def test_missing_key_is_refused_before_anything_else_with_the_command_that_makes_one(planned, tmp_path):
-    with refused(UsageError, "cannot be read", "keys"):
+    with refused(UsageError, "there is no file", "keys"):
         planned(tmp_path / "shared", key=tmp_path / "cosign.key")
 
 

@@ -57,7 +57,7 @@ def test_unknown_channel_or_mirror_is_refused(world):
         world.choose(PYTORCH, COMPATIBLE, mirror="nowhere")
     with refused(UsageError, "there is no mirror 'Tsinghua'", "MIRROR=tuna"):
         world.choose(PYTORCH, COMPATIBLE, mirror="Tsinghua")
-    with refused(UsageError, "is not a folder"):
+    with refused(UsageError, "there is no folder "):
         world.choose(PYTORCH, COMPATIBLE, wheels=Path("/nowhere"))
 
 

@@ -187,7 +187,7 @@ def test_pyg_whose_release_is_unknown_or_another_than_the_recipes(lock, folder, 
         ({"pyg_lib": "git"}, ("torch_scatter",), "is for stacks with pyg_lib, and this one has none"),
         ({"pyg_lib": "git", "extensions": "wheels"}, ("pyg_lib",), "EXTENSIONS=wheels compiles none"),
         ({"pyg_lib": "git", "extensions": "none"}, ("pyg_lib",), "EXTENSIONS=none compiles none"),
-        ({"pyg_lib": "/nowhere"}, ("pyg_lib",), "/nowhere is not a folder"),
+        ({"pyg_lib": "/nowhere"}, ("pyg_lib",), "there is no folder /nowhere"),
     ],
 )
 def test_sources_that_would_serve_nothing_are_refused(options, extensions, words):

@@ -172,15 +172,21 @@ def _unreadable(path: Path, error: Exception) -> ProjectFileError:
 
 
 def unreadable(path: Path, error: Exception) -> tuple[str, str]:
-    """Return what is said of a text file that cannot be read, and the next step.
+    """Return what is said of a text file that is not there or cannot be read, and the next step.
 
     What is not in UTF-8 is most often in an encoding of Chinese, as Windows has it.
     """
+    shown = printable(str(path))
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        there = next((folder for folder in path.parents if folder.is_dir()), path.absolute().parent)
+        return f"there is no file {shown}", f"ls {shlex.quote(str(there))}    (shows what is there)"
+    if isinstance(error, IsADirectoryError):
+        return f"{shown} is a folder, and a text file is meant", f"ls {shlex.quote(str(path))}"
     if isinstance(error, UnicodeDecodeError) and error.encoding == "utf-8":
         line = error.object.count(b"\n", 0, error.start) + 1
         old, new = shlex.quote(str(path)), shlex.quote(f"{path}.utf8")
         step = f"iconv -f gb18030 -t utf-8 {old} > {new} && mv {new} {old}"
-        what = f"{printable(str(path))} is not in UTF-8: line {line} has the byte {error.object[error.start]:#04x}"
+        what = f"{shown} is not in UTF-8: line {line} has the byte {error.object[error.start]:#04x}"
         return what, f"{step}    (or -f with the encoding that it has)"
-    what = f"{printable(str(path))} cannot be read: {getattr(error, 'strerror', None) or error}"
+    what = f"{shown} cannot be read: {getattr(error, 'strerror', None) or error}"
     return what, "give the path of a text file, in UTF-8"
