@@ -62,7 +62,9 @@ class NodeCommand(typer.core.TyperCommand):
         if on != "slurm":
             raise UsageError(f"{on!r} is not a scheduler that is known", next_step=command(ETC, on="slurm"))
         from graphcrate.model.trial import Resources
+        from graphcrate.render import slurm_batch
 
+        slurm_batch.check_time(given["time"] or "")
         return self.carry_out(ctx, (ctx.info_name, *ctx.meta[__name__]), Resources(**others))
 
     def carry_out(self, ctx: Any, words: Sequence[str], resources: "Resources") -> object:  # noqa: ANN401

@@ -81,11 +81,13 @@ def try_image(
     from graphcrate.engines.trials import artifact, progress
     from graphcrate.engines.trials import matrix as jobs
     from graphcrate.model.trial import Matrix, Resources
+    from graphcrate.render import slurm_batch
 
     ctx = here()
     suites, partitions = ([name for name in text.split(",") if name] for text in (suite, partition))
     refs = [present(ref, output, platform) for ref in refs]
     _check(refs, runner, partitions, matrix=matrix, nodes=nodes)
+    slurm_batch.check_time(time)
     find = functools.partial(
         artifact.find,
         suites=suites,

@@ -21,7 +21,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import writing
 from graphcrate.host.process import Completed
 from graphcrate.model import codec
-from graphcrate.model.command import ETC, command, for_shell, setting
+from graphcrate.model.command import ETC, command, for_shell
 from graphcrate.model.errors import UNREADABLE, BuildError, HostError, UsageError
 from graphcrate.model.runtime import BY_ENROOT
 from graphcrate.model.suite import SUITES
@@ -224,7 +224,7 @@ class Scheduler:
             failed, *complaints = error.what.splitlines()
             raise HostError(
                 f"Slurm refuses the job: {last_error(complaints or [failed])}",
-                next_step=f"{setting(time='08:00:00')}    (hours:minutes:seconds, or days-hours)"
+                next_step=f"{command(ETC, time='08:00:00')}    (hours:minutes:seconds, or days-hours)"
                 if "time specification" in error.what
                 else "sinfo    shows partitions and their nodes; see also --account, --gres, --time",
             ) from error

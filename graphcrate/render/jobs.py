@@ -79,7 +79,6 @@ _MOST_OF_A_NAME = 50  #: of a job of Kubernetes, whose pods add to it
 _ACCOUNT = re.compile(r"[A-Za-z0-9._@:/+-]+", re.ASCII)
 #: what only a shell understands: its operators, and a variable that is set before the program
 _SHELL = re.compile(r"[;&|<>$`()]|^\s*[A-Za-z_]\w*=", re.ASCII)
-_TIME = re.compile(r"\d+(?:-\d+)?(?::\d+){0,2}", re.ASCII)
 
 
 def read_runtime(name: str) -> str:
@@ -335,10 +334,10 @@ def _check(job: Job) -> None:
         ("--name", job.name, _MODULE if job.runtime == "module" else PLAIN),
         ("--partition", job.partition, PLAIN),
         ("--account", job.account, _ACCOUNT),
-        ("--time", job.time, _TIME),
     ):
         if value and not form.fullmatch(value):
             raise UsageError(f"invalid {name} {value!r}", next_step=f"letters, digits and . _ - alone: {name} …")
+    slurm_batch.check_time(job.time)
     if job.nodes < 1 or job.gpus < 0 or job.cpus < 0:
         raise UsageError(
             "a job has at least one node, and no negative number of GPUs or cores", next_step="--nodes 1 --gpus 1"

@@ -9,12 +9,17 @@ import re
 import shlex
 from pathlib import Path
 
+from graphcrate.model.command import ETC, command
+from graphcrate.model.errors import UsageError
+from graphcrate.model.words import printable
+
 #: of the containers that pyxis makes for jobs of ours; a dash and the job's number follow
 CONTAINER = "graphcrate"
 #: before a job's time limit it is told that the time is up: after it Slurm leaves 30 seconds (KillWait), often too few
 SECONDS_TO_LEAVE = 60
 #: below this limit it is not told: Slurm may do so a minute early
 SHORTEST = 5 * 60
+_TIME = re.compile(r"\d+(?:-\d+)?(?::\d+){0,2}|UNLIMITED|INFINITE", re.ASCII | re.IGNORECASE)
 #: the file that names the node, beside the job's log
 LEFT = ".container"
 
@@ -74,6 +79,25 @@ def removal(job: str, node: str, partition: str) -> str:
 def warning(limit: str, signal: str = "USR1") -> str:
     """Return sbatch's --signal for this time limit: one to the shell before it; empty for a short one."""
     return f"B:{signal}@{SECONDS_TO_LEAVE}" if seconds(limit) >= SHORTEST else ""
+
+
+def check_time(limit: str) -> None:
+    """Raise UsageError for what sbatch does not take for a time limit; none at all is the site's."""
+    if not limit or _TIME.fullmatch(limit):
+        return
+    raise UsageError(
+        f"{printable(limit)!r} is not a time limit of Slurm's",
+        cause="It is written as minutes, hours:minutes:seconds or days-hours.",
+        next_step=command(ETC, time=_meant(limit)),
+    )
+
+
+def _meant(limit: str) -> str:
+    """Return the time limit that people mean by `8h`, `2 days` or `90min`; eight hours of what has no number."""
+    match = re.match(r"(\d{1,4})\s*([dhm])", limit.lower())
+    if match is None or not int(match[1]):
+        return "08:00:00"
+    return {"d": "{}-0", "h": "{:02}:00:00", "m": "{}"}[match[2]].format(int(match[1]))
 
 
 def seconds(limit: str) -> float:

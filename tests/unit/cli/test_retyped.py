@@ -28,6 +28,7 @@ from graphcrate.model.command import (
 from graphcrate.model.errors import UsageError
 from graphcrate.model.options import ROWS
 from tests.commands import command_line, objections
+from tests.unit import small_layouts, tars
 from tests.unit.house.test_next_steps import made_by_code
 from tests.unit.house.test_wiring import world  # noqa: F401 (a fixture)
 
@@ -208,6 +209,29 @@ def test_error_of_a_goal_of_make_ends_with_that_goal_and_all_its_settings(typed,
     code, _, err = typed(*words.split())
     assert code == 2
     assert f"next:  make {goal} CUDA=13.2{more}    (" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "by", "whole"),
+    [
+        ("image pyg --cuda 11.8 --on slurm --time soon", None, "make image CUDA=11.8 ON=slurm TIME=08:00:00"),
+        ("image pyg --on slurm --time 2h", "make sif ON=slurm TIME=2h", "make sif ON=slurm TIME=02:00:00"),
+        ("matrix --on slurm --time soon", "make images ON=slurm TIME=soon", "make images ON=slurm TIME=08:00:00"),
+        ("convert a:1 --to sif --on slurm --time=1d", None, "./build.py convert a:1 --to sif --on slurm --time 1-0"),
+        ("job a.sif --runtime singularity --command x --time soon", None,
+         "./build.py job a.sif --runtime singularity --command x --time 08:00:00"),
+        ("test ./a --runner slurm --partition x --time 9hours --matrix", None,
+         "./build.py test ./a --runner slurm --partition x --time 09:00:00 --matrix"),
+    ],
+)  # fmt: skip
+def test_bad_time_limit_is_typed_again_whole_before_a_job_is_sent(typed, tmp_path, monkeypatch, words, by, whole):
+    monkeypatch.chdir(tmp_path)
+    small_layouts.layout(tmp_path / "a", [tars.file("x", b"x")])
+    monkeypatch.setattr(sys, "_xoptions", {} if by is None else {TYPED: by})
+    code, out, err = typed(*words.split())
+    assert (code, out) == (2, "")
+    assert "is not a time limit of Slurm's" in err
+    assert f"next:  {whole}\n" in err
 
 
 def test_each_goal_of_make_that_asks_for_a_stack_keeps_its_name_in_next_steps():

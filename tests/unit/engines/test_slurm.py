@@ -103,6 +103,26 @@ def test_time_limits_are_read_as_sbatch_reads_them(text, seconds):
     assert slurm_batch.seconds(text) == seconds
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        *(("soon", "08:00:00"), ("8h", "08:00:00"), ("12 hours", "12:00:00"), ("2d", "2-0"), ("2 days", "2-0")),
+        *(("90min", "90"), ("08.00.00", "08:00:00"), ("0h", "08:00:00"), ("1:2:3:4", "08:00:00"), ("-5", "08:00:00")),
+        ("\N{FULLWIDTH DIGIT EIGHT}h", "08:00:00"),
+    ],
+)
+def test_time_limit_that_sbatch_does_not_take_is_refused_with_the_one_that_was_meant(typed, meant):
+    with refused(UsageError, f"{typed!r} is not a time limit of Slurm's", f"TIME={meant}"):
+        slurm_batch.check_time(typed)
+    slurm_batch.check_time(meant)
+    assert slurm_batch.seconds(meant) < math.inf
+
+
+@pytest.mark.parametrize("limit", ["", "30", "1:30", "01:00:00", "1-2", "1-2:3", "1-02:03:04", "UNLIMITED", "infinite"])
+def test_time_limits_of_sbatch_are_taken(limit):
+    slurm_batch.check_time(limit)
+
+
 def test_unknown_partition_is_refused_with_the_existing_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(slurm, "find", lambda *_: SimpleNamespace(partitions=lambda: ["dgx2", "old"]))
     ctx = Context(root=tmp_path, environment={})

@@ -444,11 +444,11 @@ def test_trusted_realms_reach_all_repositories_of_publish(ctx, publish, monkeypa
 def test_publish_of_a_fallback_ends_with_its_limits(registry, folder, typed, ctx, channel):
     known = Fallback(meaning="torch of CUDA 11.7", limits=("has no code for H100 (sm_90)",), no_code=("H100",))
     known = msgspec.structs.replace(known, preferred="pytorch", torch="2.0.1", channel="pytorch", gains=("H100",))
-    asked = BuildParameters(recipe="torch", variant="11.7", channel=channel, gpus=("v100",), extensions="auto")
+    asked = BuildParameters(recipe="torch", variant="11.7", channel=channel, gpus=("h100",), extensions="auto")
     change(folder, fallback=known, asked=asked if channel else None)
     code, out, err = typed("publish", folder / "oci", "--to", f"{registry.host}/team")
     assert (code, out.startswith(f"{registry.host}/team/torch:{TAG}@sha256:"), out.count("\n")) == (0, True, 1), err
-    gpu = " GPU=v100" if channel else ""
+    gpu = " GPU=h100" if channel else ""
     assert err.splitlines()[-3:] == [
         f"torch:{TAG} is a fall-back: torch of CUDA 11.7",
         "  it has no code for H100 (sm_90)",

@@ -143,7 +143,7 @@ def test_pai_image_is_pulled_from_the_vpc_address():
         (job("pai-dlc", ALIYUN, "train.sh", per_gpu=True), "python"),
         (job("pyxis", REGISTRY, driver="535.54.03"), "no --driver"),
         (job("singularity", "/a.sif", partition="a b"), "--partition 'a b'"),
-        (job("singularity", "/a.sif", time="soon"), "--time"),
+        (job("singularity", "/a.sif", time="soon"), "'soon' is not a time limit of Slurm's"),
         (job("singularity", "/a.sif", "python a.py\nrm -r b"), "one line"),
         (job("singularity", "/a.sif", nodes=0), "at least one node"),
     ],
