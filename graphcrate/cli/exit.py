@@ -131,8 +131,19 @@ def _missing(parameter: Any, verb: str, helps: str) -> UsageError:  # noqa: ANN4
     example = f"{command('image', 'pyg', cuda='11.8')}    (list has all)" if verb == "image" else ""
     if is_option and (choices := getattr(parameter.type, "choices", ())):
         example = str(command(ETC, **{parameter.name: choices[0]}))
+    if is_option and name == "--runtime":
+        example = str(command(ETC, runtime=_usual_runtime()))
     what = f"{verb} needs {name}" + "".join(f", and there is no file {image}" for image in _missing_images())
     return UsageError(what, cause=cause, next_step=example or helps)
+
+
+def _usual_runtime() -> str:
+    """Return the runtime of a job for the file that was typed, by its ending; for another image that of a SIF."""
+    from graphcrate.model.runtime import JOBS
+
+    endings = {Path(word).suffix for word in sys.argv[2:]}
+    on_slurm = [name for name, form in JOBS.items() if form.is_slurm]
+    return next((name for name in on_slurm if endings & {*JOBS[name].files}), "singularity")
 
 
 def _no_such_option(error: Any, verb: str, helps: str) -> UsageError:  # noqa: ANN401 (click's, as above)

@@ -19,8 +19,8 @@ from graphcrate.oci import reference
 from graphcrate.render.jobs import PLAIN, Job
 from ociregistry.reference import SCHEME, on_registry
 
-#: of files that runtimes open
-_ENDINGS = tuple(dict.fromkeys(ending for form in JOBS.values() for ending in form.files))
+#: of files of images: those that runtimes open, and archives, which none of them does
+_ENDINGS = (*dict.fromkeys(ending for form in JOBS.values() for ending in form.files), ".tar")
 
 
 def find_image(ref: str, runtime: str, output: Path) -> str:
@@ -38,11 +38,17 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
         return str(path.absolute())
     if path.suffix in _ENDINGS or path.is_file():
         if path.suffix not in opens:
+            made = (
+                command("convert", "NAME:TAG", to=form[1:])
+                if opens
+                else command("job", f"{job.registry}/NAME:TAG", runtime=runtime)
+            )
+            another = _opening(path.suffix) if job.is_slurm else ""
             raise UsageError(
                 f"{runtime} opens {form}, and not {path.name}{', which is not here' if is_missing(ref) else ''}",
-                next_step=command("convert", "NAME:TAG", to=form[1:])
-                if opens
-                else command("job", f"{job.registry}/NAME:TAG", runtime=runtime),
+                next_step=f"{command(ETC, runtime=another)}    (opens {path.suffix} in a job of Slurm); or {made}"
+                if another
+                else made,
             )
         # as given: the file may be on the cluster alone
         return f"./{path}" if job.is_dotted and not str(path).startswith((".", "/")) else str(path)
@@ -66,6 +72,11 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
         )
     reference.parse(ref)
     return ref
+
+
+def _opening(ending: str) -> str:
+    """Return the runtime that opens such files in jobs of Slurm; empty where none does."""
+    return next((name for name, form in JOBS.items() if form.is_slurm and ending in form.files), "")
 
 
 def is_missing(ref: str) -> bool:

@@ -280,6 +280,8 @@ OUT_OF_REACH = [
     ("pyg.sif", "docker", "docker opens images on a registry, and not pyg.sif"),
     ("pyg.sqsh", "singularity", "opens .sif"),
     ("pyg.sif", "pyxis", "opens .sqsh"),
+    ("pyg.tar", "pyxis", "opens .sqsh, and not pyg.tar"),
+    ("pyg.docker.tar", "docker", "docker opens images on a registry, and not pyg.docker.tar"),
     ("registry.example.com/a/b:1", "singularity", "needs a file"),
     ("Not A Name", "docker", "not an image reference"),
 ]
@@ -295,6 +297,34 @@ def test_find_image_gives_the_file_of_the_runtime_or_is_refused(ref, runtime, ex
     else:
         with pytest.raises(UsageError, match=expected):
             job_image.find_image(ref, runtime, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "next_step"),
+    [
+        (
+            "a.sif --runtime slurm",
+            "a.sif --runtime singularity --command 'ls -l'    (opens .sif in a job of Slurm); or ",
+        ),
+        ("a.simg --runtime pyxis", "a.simg --runtime singularity --command 'ls -l'    (opens .simg"),
+        ("a.sqsh --runtime apptainer", "a.sqsh --runtime pyxis --command 'ls -l'    (opens .sqsh"),
+        ("a.sqsh --runtime podman-hpc", "a.sqsh --runtime pyxis --command 'ls -l'    (opens .sqsh"),
+        ("a.sif", "a.sif --command 'ls -l' --runtime singularity\n"),
+        ("a.sqsh", "a.sqsh --command 'ls -l' --runtime pyxis\n"),
+        ("registry.example/a:1", "registry.example/a:1 --command 'ls -l' --runtime singularity\n"),
+    ],
+)
+@pytest.mark.parametrize("is_here", [False, True])
+def test_file_of_another_runtime_is_offered_as_a_job_of_that_one(
+    typed, tmp_path, monkeypatch, words, next_step, is_here
+):
+    monkeypatch.chdir(tmp_path)
+    ref, *more = words.split()
+    if is_here and "/" not in ref:
+        Path(ref).write_bytes(b"x")
+    code, out, err = typed("job", ref, *more, "--command", "ls -l")
+    assert (code, out) == (2, "")
+    assert f"next:  ./build.py job {next_step}" in err
 
 
 def test_job_paths_with_spaces_are_refused_by_pyxis_mounts_only(typed):
