@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import typer.core
 
 from graphcrate.cli import retyped, spoken
 from graphcrate.host import settings, streams, trace
-from graphcrate.model.command import CHECKOUT_PROGRAM, ETC, Command, command, is_upkeeps
+from graphcrate.model.command import CHECKOUT_PROGRAM, ETC, Command, command, is_upkeeps, setting, without
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.words import either, printable
 
@@ -31,6 +32,17 @@ OF_A_ROW = dict.fromkeys(
     ("--python", "--torch"),
     "Python and torch go with a stack's CUDA version; others take a stack of your own (docs/recipes.md).",
 )
+#: options → what shows the values that they take
+_EXAMPLES = {
+    "apt": setting(apt="git graphviz"),
+    "build-apt": setting(build_apt="swig"),
+    "driver": setting(driver="450.80.02"),
+    "gpu": setting(gpu="v100"),
+    "requirements": setting(requirements="requirements.txt"),
+    "target": setting(target="dgx2"),
+    "with": setting(with_="lightning wandb"),
+}
+_NOTHING = re.compile(r"[\s,;]*")  #: a value of separators alone
 _ALIKE = 0.6  #: as difflib has it
 #: every command, as `--help` lists them
 GROUPS = {
@@ -92,6 +104,45 @@ class ProductCommands(Commands):
                 if english := getattr(parameter, "help", None):
                     parameter.help = texts.help.get(english, english)
         return command
+
+
+class OwnCommand(typer.core.TyperCommand):
+    """A command that refuses options with nothing in them, which it would else do without, and not a word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (as above)
+        """Parse options and arguments. Raises UsageError for a value of separators alone, of any option."""
+        words = list(args)
+        rest = super().parse_args(ctx, args)
+        for option in [] if ctx.resilient_parsing else self.params:
+            source = ctx.get_parameter_source(option.name)
+            if option.param_type_name == "option" and getattr(source, "name", "") == "COMMANDLINE":
+                given = ctx.params.get(option.name)
+                for value in given if isinstance(given, list | tuple) else (given,):
+                    _refuse_nothing(option.opts[0], value, words, is_needed=option.required)
+        return rest
+
+
+def refusing_nothing(app: typer.Typer) -> None:
+    """Let all commands of a program be such that `OwnCommand` is."""
+    for row in app.registered_commands:
+        if row.cls is typer.core.TyperCommand:
+            row.cls = OwnCommand
+
+
+def _refuse_nothing(option: str, value: object, words: list[str], *, is_needed: bool) -> None:
+    """Raises UsageError for a value of separators alone. `words`: as they were typed: an empty path reads as `.`."""
+    text = "" if isinstance(value, Path) and str(value) == "." and "." not in words else value
+    if not isinstance(text, str | Path) or not _NOTHING.fullmatch(str(text)):
+        return
+    name = option.lstrip("-")
+    example = _EXAMPLES[name].both() if name in _EXAMPLES else f"a value after {option}"
+    step = example if is_needed else f"{without(name)}, or with {example}"
+    is_empty = not str(text).strip()
+    raise UsageError(
+        f"{option} is empty" if is_empty else f"{option} {str(text)!r} names nothing",
+        cause="Most likely a variable of the shell that is not set." if is_empty else "",
+        next_step=step,
+    )
 
 
 @contextlib.contextmanager

@@ -582,6 +582,9 @@ def schema(
     write(toml.schema(OwnRecipe) if own else toml.schema(Recipe), "", as_json=True)
 
 
+ending.refusing_nothing(app)
+
+
 def main() -> None:
     """Entry point: run, and turn errors into a message and their exit code."""
     streams.prepare()

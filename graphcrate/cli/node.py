@@ -9,6 +9,7 @@ import typer
 import typer.core
 
 from graphcrate.cli import retyped
+from graphcrate.cli.exit import OwnCommand
 from graphcrate.cli.options import here
 from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError
@@ -40,7 +41,7 @@ _OF_JOB = typer.core.TyperCommand(
 )
 
 
-class NodeCommand(typer.core.TyperCommand):
+class NodeCommand(OwnCommand):
     """A command that is carried out here, or by a job of Slurm where it is typed with `--on slurm`."""
 
     def __init__(self, *args: Any, params: Any, **rest: Any) -> None:  # noqa: ANN401 (click's, which typer has a copy of)
@@ -86,7 +87,7 @@ class ArrayCommand(NodeCommand):
     def carry_out(self, ctx: Any, words: Sequence[str], resources: "Resources") -> object:  # noqa: ANN401
         """Go on with the command here, which gets the words for its jobs, and what they ask for."""
         ctx.meta[_ARRAY] = words, resources
-        return typer.core.TyperCommand.invoke(self, ctx)
+        return OwnCommand.invoke(self, ctx)
 
 
 def array_of(ctx: typer.Context) -> "tuple[Sequence[str], Resources] | None":

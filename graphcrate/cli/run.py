@@ -10,6 +10,7 @@ import typer
 import typer.core
 
 from graphcrate.cli import options
+from graphcrate.cli.exit import OwnCommand
 from graphcrate.cli.options import here, named, users_config
 from graphcrate.model.command import command, for_shell
 from graphcrate.model.errors import UsageError
@@ -63,7 +64,7 @@ Runner = Annotated[
 _JUPYTER, _ANY_PORT = "--jupyter", 0
 
 
-class BeforeProgram(typer.core.TyperCommand):
+class BeforeProgram(OwnCommand):
     """A command whose second argument is a program: no word from there on is an option of ours."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (click's, which typer has a copy of)

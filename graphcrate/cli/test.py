@@ -81,13 +81,11 @@ def try_image(
     from graphcrate.engines.trials import artifact, progress
     from graphcrate.engines.trials import matrix as jobs
     from graphcrate.model.trial import Matrix, Resources
-    from graphcrate.render import slurm_batch
 
     ctx = here()
     suites, partitions = ([name for name in text.split(",") if name] for text in (suite, partition))
     refs = [present(ref, output, platform) for ref in refs]
-    _check(refs, runner, partitions, matrix=matrix, nodes=nodes)
-    slurm_batch.check_time(time)
+    _check(refs, runner, partitions, time, matrix=matrix, nodes=nodes)
     find = functools.partial(
         artifact.find,
         suites=suites,
@@ -203,8 +201,11 @@ def _notebook(where: str, *, is_alone: bool) -> str:
     return jobs.notebook()
 
 
-def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matrix: bool, nodes: int) -> None:
-    """Raise UsageError for options that do not go together."""
+def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], time: str, *, matrix: bool, nodes: int) -> None:
+    """Raise UsageError for options that do not go together, and for a time that is none."""
+    from graphcrate.render import slurm_batch
+
+    slurm_batch.check_time(time)
     if matrix and runner not in ("auto", "slurm"):
         raise UsageError(
             f"--matrix runs jobs of Slurm, and the runner is {runner}", next_step="leave --runner out, or --matrix"

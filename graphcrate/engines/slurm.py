@@ -207,7 +207,7 @@ class Scheduler:
             options["array"] = f"0-{tasks - 1}"
         # --no-requeue: a job whose node died would only look as if it waited, with no word of the node
         attached = [f"--{name}={value}" for name, value in options.items()]
-        command = arguments.line("sbatch", "--parsable", "--no-requeue", *attached)
+        argv = arguments.line("sbatch", "--parsable", "--no-requeue", *attached)
         script = slurm_batch.script(
             file,
             root=Path(__file__).resolve().parents[2],
@@ -218,7 +218,7 @@ class Scheduler:
         )
         environment = submit_environment(self.environment)
         try:
-            answer = process.output(command, environment=environment, stdin=script.encode(), timeout=SECONDS)
+            answer = process.output(argv, environment=environment, stdin=script.encode(), timeout=SECONDS)
         except BuildError as error:
             file.unlink(missing_ok=True)
             failed, *complaints = error.what.splitlines()

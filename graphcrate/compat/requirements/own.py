@@ -193,7 +193,10 @@ def given(
 
 def _debian(texts: Sequence[str], usual: Setting) -> tuple[str, ...]:
     """Names of Debian packages as they were typed. Raises UsageError, which shows what is `usual`."""
-    names = tuple(name for text in texts for name in text.replace(",", " ").split())
+    listed = [text.replace(",", " ").split() for text in texts]
+    if not all(listed):
+        raise UsageError(f"--{usual.name} names no package", next_step=f"name them: {usual.both()}")
+    names = tuple(name for words in listed for name in words)
     for name in names:
         if not _APT.fullmatch(name):
             raise UsageError(f"--{usual.name}: {name!r} is not a name of a Debian package", next_step=usual.both())

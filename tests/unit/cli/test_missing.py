@@ -138,6 +138,60 @@ def test_verify_names_check_for_an_image_that_is_here(typed, tmp_path, monkeypat
     assert "next:  ./build.py check a:1    for an image here; docker.io/a:1 for one" in typed("verify", "a:1")[2]
 
 
+#: options whose values have a reader of their own, which refuses these values too
+_READ_ALREADY = {"cuda"}
+
+
+def options_with_a_text():
+    """(command, option) of what takes a text or a path, but for choices, whose own error names them."""
+    for verb, one in command_line().items():
+        for option in one.params:
+            kind = type(option.type).__name__
+            is_text = (
+                option.param_type_name == "option" and not option.is_flag and kind in ("StringParamType", "TyperPath")
+            )
+            if is_text and option.name not in _READ_ALREADY:
+                yield verb, option.opts[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [("", "is empty"), (" ", "is empty"), (",", "',' names nothing"), (", ;", "', ;' names nothing")]
+)
+@pytest.mark.parametrize("equals", [True, False])
+def test_option_with_separators_alone_is_refused_in_each_command(typed, tmp_path, monkeypatch, value, said, equals):
+    monkeypatch.chdir(tmp_path)
+    walked = list(options_with_a_text())
+    assert {("image", "--apt"), ("run", "--mount"), ("test", "--suite"), ("job", "--command")} < set(walked)
+    assert len(walked) > 150, "all options of all commands"
+    for verb, option in walked:
+        others = [each for each in command_line()[verb].params if each.required and each.opts[0] != option]
+        needed = [[each.opts[0], getattr(each.type, "choices", "x")[0]] for each in others]
+        words = [word for pair in needed for word in (pair if pair[0].startswith("-") else pair[1:])]
+        words += [f"{option}={value}"] if equals else [option, value]
+        code, out, err = typed(verb, *words)
+        assert (code, out) == (2, ""), (verb, option, err)
+        is_read = f"graphcrate: {value!r} is not a platform" in err  # before all values are there
+        assert is_read or f"graphcrate: {option} {said}\n" in err, (verb, option, err)
+        assert "\nnext:  " in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_option_with_nothing_in_it_is_left_out_of_the_next_step(typed, monkeypatch):
+    err = typed("image", "pyg", "--cuda", "11.8", "--apt", ",")[2]
+    assert "next:  make image CUDA=11.8, or with 'APT=git graphviz' (--apt 'git graphviz')\n" in err
+    monkeypatch.setattr("sys._xoptions", {"typed": "make sif CUDA=11.8 APT=,"})
+    err = typed("image", "pyg", "--cuda", "11.8", "--apt", ",")[2]
+    assert "next:  make sif CUDA=11.8, or with 'APT=git graphviz' (--apt 'git graphviz')\n" in err
+
+
+@pytest.mark.parametrize("words", [["--output", "."], ["--output=."], ["--mount", ".:/data"], ["--mount", ".,:/data"]])
+def test_folder_that_one_is_in_is_something(typed, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    err = typed("run", *words, "a:1", "--", "tr", ",", " ", "--apt", ",")[2]
+    assert "is empty" not in err
+    assert "names nothing" not in err
+
+
 def test_key_without_a_shared_cache_is_refused(typed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GRAPHCRATE_REMOTE_CACHE", raising=False)

@@ -328,7 +328,7 @@ def test_options_in_next_steps_exist():
     ("typed_words", "next_step"),
     [
         (("image", "torch", "--cuda", "9"), "graphcrate image torch --cuda 10.2    (graphcrate list shows all)"),
-        (("image", "torch", "--gpu", ","), "graphcrate image torch --gpu v100    (or several: --gpu v100,a100)"),
+        (("image", "torch", "--gpu", ","), "graphcrate image torch, or with --gpu v100"),
         (("image", "torch", "--cuda", "10.2"), "graphcrate image torch --cuda cpu    (for now)"),
         (("build", "pyg"), "graphcrate image pyg    is what does that"),
         (("lock",), "graphcrate lock pyg --cuda 11.8    (list has all)"),

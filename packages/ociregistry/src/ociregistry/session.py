@@ -296,7 +296,7 @@ class Session:
         return self.failed(Fault.ANSWER, response, subject=subject)
 
     def check_answer(self, response: "Response", subject: str) -> None:
-        """Raises RefusedError for a web page, which is no answer to this request whatever its status."""
+        """Raises RefusedError for a web page, which is no answer to this request, with any status."""
         if web_page.found(response.body):
             raise self.unexpected(response, subject)
 

@@ -184,3 +184,6 @@ def _refuse(**given: object) -> None:
             f"{' and '.join(names)} is for locking, and --check locks nothing",
             next_step=f"{command('lock', check=True)}, or leave --check out",
         )
+
+
+ending.refusing_nothing(app)
