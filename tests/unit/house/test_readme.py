@@ -4,12 +4,14 @@ import re
 
 import pytest
 
-from graphcrate.assembly import planned
+from graphcrate.assembly import planned, room
 from graphcrate.assembly.summary import Aside, Upkeep, plan_lines
 from graphcrate.cli import main
 from graphcrate.compat.facts import suites
+from graphcrate.compat.plan import planning
 from graphcrate.compat.variants import recipes, targets
 from graphcrate.compat.variants.targets import Target
+from graphcrate.host.context import Context
 from graphcrate.model import toml
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Recipe
@@ -33,6 +35,25 @@ TABLE = re.compile(r"<!-- [\w ]+(?:, generated|: written by .*?) -->.*?<!-- end 
 
 def test_generated_pages_are_fresh():
     assert [path for path, text in generate.files() if path.read_text(encoding="utf-8") != text] == [], "make generate"
+
+
+def test_disk_of_a_first_build_is_the_plans_on_each_page(tmp_path):
+    (lock,) = (decode_lock(path.read_bytes()) for path in LOCKS if path.match("pyg/cu118/compatible.lock.json"))
+    recipe = recipes.load(ROOT / "recipes/pyg.toml")
+    (candidate,) = (one for one in recipe.variant("11.8").candidates if one.name == "compatible")
+    plan = planning.make_plan(recipe, lock, candidate, examples={})
+    ctx = Context(root=ROOT, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
+    to_fetch = sum(file.size for file in lock.files().values())
+    said = room.of_build(plan, lock, to_fetch, tmp_path / "dist", ctx, tested=True).line()
+    needed = float(re.search(r"needs about (\S+) GB", said)[1])
+    figures = [("README.md", "{} GB of disk"), ("docs/install.md", "{} GB with the cache")]
+    figures += [
+        ("docs/zh/README.md", "\u5360\u7528\u78c1\u76d8 {} GB"),
+        ("docs/zh/install.md", "\u8fde\u540c\u7f13\u5b58 {} GB"),
+    ]
+    for page, words in figures:
+        (figure,) = re.findall(words.format(r"([\d.]+)"), PAGES[page])
+        assert abs(float(figure) - needed) < 0.15, (page, said)
 
 
 def test_the_terminal_picture_shows_what_a_build_prints():
