@@ -11,8 +11,7 @@ from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
 from tests.faults import project
 from tests.faults.rows import Ended, Watch, row, rows
-from tests.unit.artifacts.test_wheel import at
-from tests.unit.wheelmaker import entry, record_row, wheel_bytes
+from tests.unit.wheelmaker import at, entry, record_row, wheel_bytes
 
 NAME = "pkg-1.0-py3-none-any.whl"
 LARGE = bytes(range(256)) * 4000

@@ -84,3 +84,13 @@ def locked(path, name="pkg", version="1.0"):
     """The lock's entry for a file."""
     file = file_of(path.name, path.read_bytes())
     return LockedPackage(name=name, version=version, channel="local", file=file)
+
+
+def at(mark, offset, value):
+    """A change of some bytes, counted from a signature: of a local header, the directory, or its end."""
+
+    def change(data):
+        place = data.index(b"PK" + mark) + offset
+        return data[:place] + value + data[place + len(value) :]
+
+    return change

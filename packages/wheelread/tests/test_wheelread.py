@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from layertar.errors import ArchiveError
-from tests.unit.wheelmaker import entry, make_wheel, record_row
+from tests.unit.wheelmaker import at, entry, make_wheel, record_row
 from wheelread.archive import WheelArchive
 from wheelread.errors import WheelError
 from wheelread.wheel import checked, open_wheel
@@ -108,16 +108,6 @@ def test_wheel_with_a_duplicate_name_in_any_unicode_form_is_refused(tmp_path, se
 )
 def test_wheel_whose_name_metadata_or_members_disagree_is_refused(tmp_path, options, words):
     refused(make_wheel(tmp_path, **options), words)
-
-
-def at(mark, offset, value):
-    """A change of some bytes, counted from a signature: of a local header, the directory, or its end."""
-
-    def change(data):
-        place = data.index(b"PK" + mark) + offset
-        return data[:place] + value + data[place + len(value) :]
-
-    return change
 
 
 def listed_twice(data):
