@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, utils
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dssesign import keys
@@ -106,6 +106,7 @@ def test_random_bytes_are_no_key(data):
 
 
 @pytest.mark.usefixtures("cheap")
+@settings(max_examples=settings.default.max_examples // 4)  # three stretched passwords in each
 @given(st.text(max_size=20))
 def test_sealed_key_opens_with_its_password_only(password):
     sealed = keys.seal(KEY, password.encode(), SALT, NONCE)

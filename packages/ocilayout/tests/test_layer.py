@@ -15,6 +15,7 @@ from ocilayout.errors import LayerError
 from ocilayout.layer import GATHER, LAYER_FORMAT, LayerWriter, inflate
 
 MTIME = 1_600_000_000
+FEWER = 2 * settings.default.max_examples // 5  #: of examples that are whole layers, up to megabytes
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=120).filter(
     lambda name: name not in (".", "..")
 )
@@ -46,7 +47,7 @@ def write(entries, *, chunk: int = 1000):
     return out.getvalue(), record
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=FEWER, deadline=None)
 @given(
     st.dictionaries(PATHS, st.tuples(CONTENTS, st.booleans(), st.sampled_from((0o644, 0o755)))), st.integers(1, 9000)
 )

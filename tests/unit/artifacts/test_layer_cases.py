@@ -205,7 +205,7 @@ def meanings(place, *layers):
         }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples // 5, deadline=None)  # of several layers each
 @given(st.lists(st.lists(operations, max_size=8), min_size=1, max_size=5))
 def test_random_layers_unpack_as_the_oci_model_says(tmp_path_factory, drawn):
     model = Model()

@@ -161,7 +161,7 @@ def test_conda_list_gives_packages(read, text, packages):
         ("dependencies:\n- '%%'\n", "environment.yml:2: '%%' is not a package of conda's"),
         ("dependencies:\n- pip:\n  - a b\n", "environment.yml:3: 'a b' is not a package"),
         ("a: 1\n---\nb: 2\n", "environment.yml:2: not YAML"),
-        ("[" * 5000, "is not YAML: lists within lists without end"),
+        ("[" * 1000, "is not YAML: lists within lists without end"),
         ("dependencies: []\n", "environment.yml has no packages"),
         ("dependencies:\n- a\ndependencies:\n- b\n", "environment.yml:3: 'dependencies' is there twice"),
         ("dependencies:\n- pip:\n  - a: b\n", "environment.yml:3: not a line of pip's"),

@@ -127,7 +127,7 @@ def test_wheel_of_a_builder_whose_compile_fails_is_compiled_by_another_at_once(u
     assert clock.time - begun < EXPIRY
 
 
-@pytest.mark.parametrize("seconds", [0, 2 * LEAST])
+@pytest.mark.parametrize("seconds", [0, LEAST + 10 * turns.PAUSE])
 def test_builder_who_beats_for_ever_makes_others_wait_no_longer_than_compiling_takes(user, place, clock, seconds):
     hostile, second = Builder(user, "hostile", place), Builder(user, "second", place)
     clock.events = [hostile.turns.leases.renew]
