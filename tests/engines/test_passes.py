@@ -28,10 +28,6 @@ def test_an_image_is_tested_once_and_its_passes_go_with_it(workplace, built_imag
     assert (suite["status"], suite["remembered"]) == ("passed", "")
     assert sorted((copy / "passes").iterdir()) == passes
 
-    for path in passes:
-        path.write_text("{")  # as a full disk leaves it
-    assert workplace.run(*request).json["suites"][0]["remembered"] == ""
-
 
 @pytest.mark.slow
 @pytest.mark.engine("podman", "runc", "root")
