@@ -1,6 +1,7 @@
 """Wheels (PEP 427) as `wheelread` opens them, and whether one is for an image."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def check_tags(filename: str, python: str, glibc: str, platform: Platform = DEFA
         )
 
 
+@functools.cache  # a build asks once for each of its wheels
 def supported_tags(python: str, glibc: str, platform: Platform = DEFAULT) -> tuple[Tag, ...]:
     """Every tag that CPython `python` ("3.11") on the platform with this glibc can install, the best first.
 

@@ -12,7 +12,6 @@ from selenium import webdriver
 from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.conftest import ROOT
 from tests.engines.typist import blocks, in_new_clone
@@ -75,6 +74,8 @@ def notebook(workplace, image):
 
 
 def test_notebook_cell_trains_and_shows_a_picture(notebook, browser):
+    from selenium.webdriver.support.ui import WebDriverWait  # a fifth of a second, while all tests are collected
+
     wait = WebDriverWait(browser, SECONDS, poll_frequency=2)
 
     def find(selector):
