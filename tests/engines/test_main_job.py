@@ -1,9 +1,13 @@
-"""`make image`, end to end: what a person gets, the same bytes for everybody, and no work where nothing changed."""
+"""`make image`, end to end: what a person gets, the same bytes for everybody, and no work where nothing changed.
+
+Tests of another file would wait for the image while this one makes it.
+"""
 
 import dataclasses
 import json
 import os
 import re
+import shutil
 import sys
 import urllib.request
 
@@ -70,6 +74,30 @@ def test_an_unchanged_image_is_not_touched_and_needs_no_network(workplace, built
     again = offline.run("image", *built_image.request)
     assert (again.code, again.out) == (0, built_image.finished.out), again.err
     assert before == [state(folder) for folder in folders]
+
+
+def test_an_image_is_tested_once_and_its_passes_go_with_it(workplace, built_image, scratch):
+    # its build has tested it; other tests may have done so with other runtimes
+    assert list((built_image.layout.parent / "passes").glob("torch-*.json"))
+    told = workplace.run("test", f"torch:{built_image.report['tag']}").ok()
+    assert "torch passed on this kind of node before (" in told.err
+    assert "Phase: " not in told.err
+    assert told.out.startswith("torch: passed on cpu in ")
+    assert told.out.endswith("; not run again, --rerun runs it\n")
+
+    copy = scratch / "copy"
+    shutil.copytree(built_image.layout.parent, copy, symlinks=True)
+    passes = sorted((copy / "passes").iterdir())
+    request = ("test", copy / "oci", "--output", scratch / "out", "--json")
+    other = workplace.run(*request).json
+    assert other["suites"][0]["remembered"]
+    assert other["artifact"]["digest"] == built_image.report["digest"]
+
+    again = workplace.run(*request, "--rerun")
+    assert "Phase: training on cpu" in again.err
+    (suite,) = again.json["suites"]
+    assert (suite["status"], suite["remembered"]) == ("passed", "")
+    assert sorted((copy / "passes").iterdir()) == passes
 
 
 @pytest.mark.slow
