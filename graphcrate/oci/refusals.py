@@ -88,10 +88,10 @@ def error(failure: RegistryFailure) -> errors.RegistryError:
     return made
 
 
-def reworded(failure: FetchFailure, host: str, *, writes: bool) -> tuple[str, str]:
+def reworded(failure: FetchFailure, host: str, *, writes: bool, has_answered: bool = False) -> tuple[str, str]:
     """Return cause and next step of a registry without an answer; empty where those of any fetch are right.
 
-    No mirror stands in for the registry that the user named.
+    No mirror stands in for the registry that the user named. `has_answered`: it did so before, by that name.
     """
     if failure.kind in _OF_ANY_FETCH:
         return "", ""
@@ -100,6 +100,8 @@ def reworded(failure: FetchFailure, host: str, *, writes: bool) -> tuple[str, st
             "The registry, or a proxy before it, is overloaded or down.",
             "wait a little and run the same command again: what has arrived is not sent again",
         )
+    if failure.kind in NOT_REACHED and has_answered:
+        return "", "wait until it is back and run the same command again: what has arrived is not sent again"
     if failure.kind in NOT_REACHED:
         return "", f"check the registry's name{' in --to' * writes}, and the network of this machine"
     return "", f"ask who runs the registry {host}, or name another"

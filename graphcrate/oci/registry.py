@@ -18,6 +18,8 @@ class Repository(repository.Repository):
 
     def unanswered(self, error: errors.HttpError) -> HttpError:
         ours = HttpError.of_theirs(error)
-        cause, next_step = refusals.reworded(ours.failure, self.host, writes=self.writes)
+        cause, next_step = refusals.reworded(
+            ours.failure, self.host, writes=self.writes, has_answered=self.has_answered
+        )
         ours.cause, ours.next_step = ours.cause or cause, next_step or ours.next_step
         return ours

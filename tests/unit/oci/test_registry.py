@@ -49,6 +49,18 @@ def test_unreachable_registry_is_a_network_error_without_mirror_advice(reason, w
     assert "MIRROR" not in str(caught.value)
 
 
+@pytest.mark.parametrize("reason", [NoAnswer.REFUSED, NoAnswer.UNREACHABLE, NoAnswer.NAME])
+@pytest.mark.parametrize("writes", [False, True])
+def test_registry_that_goes_down_after_an_answer_is_waited_for(reason, writes):
+    client = Answering((404, {}, b""))
+    repo = Repository(client, reference.parse("registry.example/a"), writes=writes)
+    assert not repo.has(spec.Descriptor(media_type=spec.LAYER_TAR, digest=f"sha256:{'ab' * 32}", size=1))
+    client.send = lambda *_, **__: (_ for _ in ()).throw(HttpError.of(reason, "https://registry.example/v2/"))
+    with pytest.raises(NetworkError) as caught:
+        repo.manifest("v1")
+    assert caught.value.next_step.startswith("wait until it is back and run the same command again")
+
+
 def test_silent_name_server_is_a_network_error_with_getent():
     client = Answering()
     error = HttpError.of(NoAnswer.NAME_SERVER, "https://registry.example/v2/")

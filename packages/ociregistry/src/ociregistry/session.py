@@ -102,7 +102,7 @@ class Session:
         self._scopes = [f"repository:{reference.repository}:{'pull,push' if writes else 'pull'}"]
         self._scopes += [f"repository:{name}:pull" for name in self.mount_from]
         self._authorization: dict[str, str] = {}
-        self._has_answered = False
+        self.has_answered = False  #: to any request
         self._lock = threading.Lock()
 
     @property
@@ -136,7 +136,7 @@ class Session:
             try:
                 return attempt()
             except HttpError as error:
-                if error.failure.kind is NoAnswer.CUT and not self._has_answered:
+                if error.failure.kind is NoAnswer.CUT and not self.has_answered:
                     self._raise_if_tls()
                 raise
 
@@ -195,7 +195,7 @@ class Session:
             used = self._authorization
             sent = {**headers, **used} if self.is_ours(url) else dict(headers)
             response = self.client.send(method, url, headers=sent, body=body, accept=ANSWERS, limit=limit)
-            self._has_answered = True
+            self.has_answered = True
             if response.status != 401:
                 return response
             if is_own or not left or not self.is_ours(response.url):
