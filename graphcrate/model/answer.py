@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from graphcrate.model.words import printable
 
+_LEAST, _BELOW = 24, "    "  #: columns of a text beside its label; else it is below, by so much
 _LABELLED = re.compile(r"  \S+(?: \S+)*?  +|    ")
 
 
@@ -67,8 +68,12 @@ def folded(lines: Iterable[str], width: int) -> Iterator[str]:
     """Yield lines of `label  text` wrapped to `width` columns (0: never), what follows below the text."""
     for line in lines:
         match = _LABELLED.match(line)
-        if not width or len(line) <= width or match is None:
+        if not width or len(line) <= width or not line.startswith("  "):
             yield line
+        elif match is None:  # of a longer label
+            yield from textwrap.wrap(
+                line, width, subsequent_indent=_BELOW, break_on_hyphens=False, break_long_words=False
+            )
         else:
             yield from _wrapped(match[0].rstrip(), line[match.end() :], match.end(), width)
 
@@ -81,10 +86,21 @@ def _wrapped(label: str, text: str, column: int, width: int) -> list[str]:
     first = f"{printable(label):{column}}"
     if not width:
         return [(first + printable(text)).rstrip()]
+    if column + _LEAST > width:  # of a narrow terminal: the text is below the label
+        below = textwrap.wrap(
+            printable(text),
+            width,
+            initial_indent=_BELOW,
+            subsequent_indent=_BELOW,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        return [*([first.rstrip()] if label else []), *below]
     return textwrap.wrap(
         printable(text),
-        max(width, column + 30),
+        width,
         initial_indent=first,
         subsequent_indent=" " * column,
         break_on_hyphens=False,
+        break_long_words=False,
     ) or [first.rstrip()]

@@ -76,7 +76,7 @@ def test_explain_of_an_unknown_target_is_refused_and_own_target_files_are_read(c
     Path("wrong.toml").write_text('gpus = ["T4"]\ndriver = "580.95.05"\n')
     for arguments, code, words in (
         (("--target", "dgx"), 2, "the nearest is dgx2"),
-        (("--target", "none.toml"), 2, "there is no target 'none.toml'"),
+        (("--target", "none.toml"), 2, "there is no file none.toml"),
         (("--cuda", "12.2"), 2, "the nearest are 12.1"),
         (("--cuda", "12.2"), 2, "explain --driver 12.2 says what runs where nvidia-smi shows it"),
         (("torch", "--target", "mine.toml"), 0, "CUDA 13.0  torch 2.12.1               chosen, runs natively"),

@@ -1,5 +1,6 @@
 """Results of a command, as text."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,23 @@ def test_lines_of_a_plan_are_folded_below_their_text():
         "    needs needs",
     ]
     assert list(folded([line], 0)) == [line]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_text_stays_within_a_narrow_terminal(width):
+    row = AnswerLine(
+        "CUDA 11.8  torch 2.0.1+cu118, PyG 2.3.1 (compatible)"[: width - 2], "runs natively " * 9, ("note " * 30,)
+    )
+    plan = folded(
+        ["  source compatible: " + "chosen " * 30, "    it " + "needs " * 30, "  base      " + "x " * 90], width
+    )
+    for line in (*text(Answer((Section((row,)),)), width), *plan):
+        assert len(line) <= width, line
+
+
+def test_word_that_is_too_long_stays_whole():
+    path = "/home/" + "x" * 50
+    assert path in text(Answer((Section((AnswerLine("cache", f"is in {path}"),)),)), 40)[-1]
 
 
 @given(st.lists(st.text(alphabet="ab  :,-/")), st.integers(0, 90))
