@@ -19,7 +19,7 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.engines.run_order import RunRequest, carry_out, make_order
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.cache import NO_LOCKS, Cache, ignoring_no_locks
 from graphcrate.host.disk.cleaning import bytes_below
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.process import Completed
@@ -223,7 +223,11 @@ def _in_use(image: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:  # on such a disk nothing is removed, as below
+                raise
         yield (image / "root").is_dir()
     finally:
         os.close(descriptor)
@@ -247,7 +251,7 @@ def _by_use(cache: Cache) -> list[Path]:
 
 def _remove(image: Path, cache: Cache) -> bool:
     """Remove an unpacked image that is not in use, and return whether it did: renamed first, never seen in part."""
-    with contextlib.suppress(FileNotFoundError, BlockingIOError):
+    with contextlib.suppress(FileNotFoundError, BlockingIOError), ignoring_no_locks():
         descriptor = os.open(image, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from graphcrate.host import process
 from graphcrate.host.disk import waiting
-from graphcrate.host.disk.cache import living_folder, remove_abandoned
+from graphcrate.host.disk.cache import NO_LOCKS, living_folder, remove_abandoned
 from graphcrate.host.disk.os_errors import explaining
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.model.errors import HostError
@@ -228,7 +228,7 @@ def _locked(path: Path) -> Iterator[None]:
             try:
                 waiting.until(functools.partial(_flocked, file.fileno()), path, "writes the same image")
             except OSError as error:
-                if error.errno != errno.ENOSYS:  # no locks on this disk
+                if error.errno not in NO_LOCKS:
                     raise
             if not _is_named(file.fileno(), path):
                 continue
@@ -248,7 +248,7 @@ def alone(path: Path) -> Iterator[bool]:
             try:
                 is_ours = _flocked(file.fileno())
             except OSError as error:
-                if error.errno != errno.ENOSYS:  # no locks on this disk
+                if error.errno not in NO_LOCKS:
                     raise
                 is_ours = True
         yield is_ours

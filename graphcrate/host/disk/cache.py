@@ -45,6 +45,8 @@ _GET_FLAGS, _SET_FLAGS, _APART = 0x80086601, 0x40086602, 0x20000  #: include/uap
 _SEAL = b"\ngraphcrate sha256:"  #: between a record and its checksum
 _Record = TypeVar("_Record")
 Say = Callable[[str], None]
+#: what a disk says that has no locks: Lustre mounted without `flock`, some of FUSE and 9p
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP)
 #: what a run does that has a lock, by what the lock's name begins with
 _WORK = {
     "runs": "frees the cache",
@@ -268,7 +270,7 @@ class Cache:
         What it begins with, of `_WORK`, says what is done.
         """
         path = self._locks / f"{name}.lock"
-        lock = filelock.FileLock(path, mode=self._lock_mode)
+        lock: filelock.BaseFileLock = filelock.FileLock(path, mode=self._lock_mode, fallback_to_soft=False)
 
         def acquired() -> bool:
             try:
@@ -277,7 +279,17 @@ class Cache:
                 return False
             return True
 
-        waiting.until(acquired, path, _WORK.get(name.partition("-")[0], "does the same"))
+        try:
+            acquired_at_once = acquired()
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            # Under another name: the file of a lock stays when it is free, and here one that is there is held.
+            path = path.with_suffix(".held")
+            lock = filelock.SoftFileLock(path, mode=self._lock_mode)
+            acquired_at_once = acquired()
+        if not acquired_at_once:
+            waiting.until(acquired, path, _WORK.get(name.partition("-")[0], "does the same"))
         try:
             yield
         finally:
@@ -340,6 +352,16 @@ class Cache:
             else "It belongs to another user or is on a read-only file system.",
             next_step=f"choose a folder of your own: {CACHE_ELSEWHERE}",
         )
+
+
+@contextlib.contextmanager
+def ignoring_no_locks() -> Iterator[None]:
+    """End the block quietly where the disk has no locks."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
 
 
 def kept_bytes(path: Path) -> bytes | None:
@@ -435,7 +457,7 @@ def _locked_file(parent: Path, prefix: str) -> tuple[Path, IO[bytes]]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
-            if error.errno != errno.ENOSYS:  # no locks on this disk: it cannot be taken for abandoned
+            if error.errno not in NO_LOCKS:  # on such a disk it cannot be taken for abandoned
                 file.close()
                 Path(name).unlink(missing_ok=True)
                 raise

@@ -126,6 +126,33 @@ def test_disk_without_locks_has_working_folders_all_the_same(tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP])
+def test_cache_on_a_disk_without_locks_lets_one_process_at_a_time_do_a_thing(tmp_path, monkeypatch, number):
+    """Also where the same cache was used from a machine that has them, whose locks' files stay there."""
+    first = Cache(tmp_path / "cache")
+    with first.exclusively("layer-a"), first.alone():
+        pass
+    first.close()
+    assert list((tmp_path / "cache").rglob("layer-a.lock")) != []
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(number, os.strerror(number))))
+    waited = []
+
+    def until(acquired, *_):
+        waited.append(acquired())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("graphcrate.host.disk.waiting.until", until)
+    cache = Cache(tmp_path / "cache")
+    for _ in range(2):
+        with cache.exclusively("runs"), cache.exclusively("layer-a"):
+            with pytest.raises(KeyboardInterrupt), cache.exclusively("layer-a"):
+                pass
+    assert waited == [False, False]
+    with cache.folder() as folder:
+        assert folder.is_dir()
+    cache.close()
+
+
 def test_leftovers_of_other_prefixes_stay_whatever_signs_they_have(tmp_path):
     """A target's name, which its parts begin with, may hold what glob(7) takes for a pattern."""
     for name in (".a.part-1", ".b.part-1", ".[ab].part-1"):
