@@ -51,7 +51,7 @@ def _refused(error: GpuNameError) -> UsageError:
     several = "{}    (or several: {})".format
     match error.fault:
         case NameFault.FOREIGN:
-            on_cpu = f"{setting(cuda='cpu')}    runs on the CPU of any x86-64 machine"
+            on_cpu = f"{setting(cuda='cpu')}    runs on the CPU of any {DEFAULT.title} machine"
             what = f"{error.name!r} is {error.maker}: these images are for CUDA, which NVIDIA's GPUs run"
             return UsageError(what, next_step=error.instead or on_cpu)
         case NameFault.SEVERAL:
