@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.engines.conftest import as_user, remove_later
 from tests.engines.typist import MAKE, Typist, blocks, settings
-from tests.engines.workplace import copy_downloads, second_place, small_stack, until
+from tests.engines.workplace import copy_bases, copy_downloads, second_place, small_stack, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("user namespaces")]
 
@@ -137,7 +137,10 @@ def lock_recipe(user, name):
 
 
 class Builders:
-    """Builders of one recipe and lock at one shared cache, each with an empty cache but for downloads."""
+    """Builders of one recipe and lock at one shared cache, each with an empty cache but for downloads and bases.
+
+    A compiler's is 151 packages more.
+    """
 
     def __init__(self, user, folder, name, place):
         self.user, self.folder, self.name, self.begun = user, folder, name, []
@@ -147,7 +150,8 @@ class Builders:
     def start(self):
         """Start one more; the lines that it says go to a file."""
         home = self.folder / str(len(self.begun))
-        copy_downloads(Path(self.user.environment["GRAPHCRATE_CACHE"]), home / "cache")
+        for copy in (copy_downloads, copy_bases):
+            copy(Path(self.user.environment["GRAPHCRATE_CACHE"]), home / "cache")
         environment = {**self.user.environment, "GRAPHCRATE_CACHE": str(home / "cache"), "HOME": str(home)}
         with (home / "said").open("w") as said:
             process = subprocess.Popen(
