@@ -39,7 +39,7 @@ def find_recipe(ctx: Context, name: str, file: Path | None = None) -> Recipe:
             raise RecipeError(f"{place}{what}", next_step=f"correct it there; {command('list')} shows all")
         raise UsageError(
             what,
-            next_step=f"{setting(gpu=f'v100,{name.lower()}').both()}    (GPUs by commas)"
+            next_step=f"{setting(gpu=name.lower()).both()}    (several by commas: {setting(gpu='v100,a100').both()})"
             if _is_gpu(name)
             else command("list"),
         )

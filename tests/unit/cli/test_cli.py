@@ -160,6 +160,7 @@ def test_cuda_version_reads_common_spellings(text):
 def test_gpu_in_the_place_of_a_recipe_gets_the_list_with_commas(call):
     code, _, err = call("explain", "--gpu", "v100", "a100")
     assert (code, "there is no recipe 'a100'" in err, "--gpu v100,a100" in err) == (2, True, True), err
+    assert "GPU=v100 (--gpu v100)    (several" in call("explain", "v100")[2]
 
 
 def test_nearest_cuda_of_a_major_version_gives_the_newest():
