@@ -544,7 +544,7 @@ def test_walled_packages_are_names_alone(package, tmp_path, monkeypatch):
         ("-f ./wheels\n", "-f is not taken"),
         ("-r /etc/passwd\n", "/etc/passwd is not taken"),
         ("-r ../x.txt", "../x.txt is not taken"),
-        ("-r other.txt", "other.txt cannot be read: No such file or directory"),
+        ("-r other.txt", "there is no file other.txt"),
         ("-e .\n", "'.' is not taken"),
         ("../x\n", "'../x' is not taken"),
         ("x @ git+https://u:secret@host/x\n", "git+https://host/x is not taken"),

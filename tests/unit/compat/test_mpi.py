@@ -16,7 +16,7 @@ UBUNTU = RegistryBase(
 
 
 def asked(words="", apt="", **options):
-    return build_request("image", "torch", "cpu", packages=[words], apt=[apt], **options)
+    return build_request("image", "torch", "cpu", packages=words and [words], apt=apt and [apt], **options)
 
 
 def test_openmpi_of_debian_comes_with_mpi4py_and_the_plan_says_it():
