@@ -30,14 +30,7 @@ from tests.engines.shared import Shared, locked
 from tests.engines.slurm_cluster import Cluster, slurm_cluster
 from tests.engines.token_server import TokenServer
 from tests.engines.two_hosts import two_hosts
-from tests.engines.workplace import (
-    Finished,
-    Workplace,
-    copy_bases,
-    copy_project,
-    pyg_stack,
-    small_stack,
-)
+from tests.engines.workplace import Finished, Workplace, copy_project, pyg_stack, small_stack
 from tests.made import place
 from tests.unit.authority import make_authority
 
@@ -216,8 +209,6 @@ def bookworm(shared):
     small = shared.folder / "cache"
 
     def make():
-        if (small / "bases" / "debian").is_dir():  # by now; the small image has the same base
-            copy_bases(small, cache.root)
         made = debian.lock(BaseSpec(suite="bookworm"), "3.11", there)
         _link_files(small, made, cache)
         debian.prepare(made, there)
@@ -229,7 +220,7 @@ def bookworm(shared):
 
 
 def _link_files(small, lock, cache):
-    """Link the packages of a base, where another cache has them."""
+    """Link the packages of a base, where another cache has them: not a base, whose layer some chown."""
     for file in (package.file for package in lock.packages):
         with contextlib.suppress(FileNotFoundError):
             target = cache.file(file.sha256, file.name)

@@ -134,7 +134,7 @@ def find_by_keys(browser, words, title):
             break
         browser.switch_to.active_element.send_keys(Keys.TAB)
     field, count = browser.switch_to.active_element, find(browser, "#count")[0]
-    assert (field.aria_role, field.accessible_name) in {("searchbox", "search"), ("searchbox", "搜索")}
+    assert (field.aria_role, field.accessible_name.strip()) in {("searchbox", "search"), ("searchbox", "搜索")}
     assert count.get_attribute("aria-live") == "polite"
     field.send_keys("no-such-word")
     assert count.text == field.get_attribute("data-empty")
