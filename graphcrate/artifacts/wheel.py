@@ -21,7 +21,7 @@ def open_wheel(path: Path) -> Iterator[Wheel]:
 
     Raises IntegrityError naming the wheel, the member and what is wrong.
     """
-    wheels.parse_name(path.name, IntegrityError)  # a name that is none is no damage
+    wheels.parse_name(path.name, IntegrityError)  # an invalid file name is not damage
     with WheelArchive(path) as archive:
         yield wheels.checked(archive)
 

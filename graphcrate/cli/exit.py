@@ -190,11 +190,10 @@ def _missing(parameter: Any, verb: str, helps: str) -> UsageError:  # noqa: ANN4
 
 def _usual_runtime() -> str:
     """Return the runtime of a job for the file that was typed, by its ending; for another image that of a SIF."""
-    from graphcrate.model.runtime import JOBS
+    from graphcrate.model.runtime import opened_on_slurm
 
-    endings = {Path(word).suffix for word in sys.argv[2:]}
-    on_slurm = [name for name, form in JOBS.items() if form.is_slurm]
-    return next((name for name in on_slurm if endings & {*JOBS[name].files}), "singularity")
+    opening = (opened_on_slurm(Path(word).suffix) for word in sys.argv[2:])
+    return next(filter(None, opening), "singularity")
 
 
 def _no_such_option(error: Any, verb: str, helps: str) -> UsageError:  # noqa: ANN401 (click's, as above)

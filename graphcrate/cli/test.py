@@ -202,7 +202,7 @@ def _notebook(where: str, *, is_alone: bool) -> str:
 
 
 def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], time: str, *, matrix: bool, nodes: int) -> None:
-    """Raise UsageError for options that do not go together, and for a time that is none."""
+    """Raise UsageError for options that do not go together, and for an invalid time limit."""
     from graphcrate.render import slurm_batch
 
     slurm_batch.check_time(time)

@@ -293,7 +293,7 @@ def connect(ctx: Context, output: Path, partitions: Sequence[str], elsewhere: st
     if unknown := [name for name in partitions if name not in known]:
         raise UsageError(
             f"there is no partition {unknown[0]!r}; there are {', '.join(known) or 'none that you may use'}",
-            next_step=f"{command(ETC, partition=known[0])}" if known else "ask the administrator of this cluster",
+            next_step=command(ETC, partition=known[0]) if known else "ask the administrator of this cluster",
         )
     return Scheduler(slurm, output / FOLDER, ctx.environment)
 

@@ -219,3 +219,8 @@ RUNNERS = ("auto", *RUNNER_FORMS)
 def runtime_name(text: str) -> RuntimeName | None:
     """The name of the runtime that has this name or is called so; None where there is none."""
     return next((name for name, row in RUNTIMES.items() if text in (name, *row.also_called)), None)
+
+
+def opened_on_slurm(ending: str) -> str:
+    """Return the runtime that opens files of this ending (".sif") in jobs of Slurm; empty where none does."""
+    return next((name for name, form in JOBS.items() if form.is_slurm and ending in form.files), "")

@@ -14,7 +14,7 @@ from graphcrate.compat.plan.planning import EXAMPLES
 from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
-from graphcrate.model.runtime import JOBS
+from graphcrate.model.runtime import JOBS, opened_on_slurm
 from graphcrate.oci import reference
 from graphcrate.render.jobs import PLAIN, Job
 from ociregistry.reference import SCHEME, on_registry
@@ -43,7 +43,7 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
                 if opens
                 else command("job", f"{job.registry}/NAME:TAG", runtime=runtime)
             )
-            another = _opening(path.suffix) if job.is_slurm else ""
+            another = opened_on_slurm(path.suffix) if job.is_slurm else ""
             raise UsageError(
                 f"{runtime} opens {form}, and not {path.name}{', which is not here' if is_missing(ref) else ''}",
                 next_step=f"{command(ETC, runtime=another)}    (opens {path.suffix} in a job of Slurm); or {made}"
@@ -72,11 +72,6 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
         )
     reference.parse(ref)
     return ref
-
-
-def _opening(ending: str) -> str:
-    """Return the runtime that opens such files in jobs of Slurm; empty where none does."""
-    return next((name for name, form in JOBS.items() if form.is_slurm and ending in form.files), "")
 
 
 def is_missing(ref: str) -> bool:

@@ -10,6 +10,7 @@ import stat
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 from isal import igzip, igzip_lib
@@ -168,9 +169,7 @@ def open_layers(
             merged = overlaid(whole, _IMPLIED, contradictions.add, LayoutError)
         except LayoutError as error:
             contradictions.errors.append(error)
-        broken = [
-            LayoutError(error.what, cause=error.cause, next_step=error.next_step) for error in contradictions.errors
-        ]
+        broken = cast("list[LayoutError]", contradictions.errors)  # of the class that `overlaid` was given
         if broken:
             merged = {}
     entries = {f"/{path}": kept.entry for path, kept in merged.items()}

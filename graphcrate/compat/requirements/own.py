@@ -39,6 +39,7 @@ FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
 LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 in all
 _GIT = "git+"
 _NAMES = "lightning, 'dgl==2.1'"
+_USUAL = setting(with_="lightning wandb")
 #: what stands between packages where no space does; not in brackets, nor before a bound
 _LISTED = re.compile(r"[，、；]|,(?=\s*[A-Za-z,]|\s*$)(?![^\[\]]*\])")  # noqa: RUF001 (commas of a Chinese keyboard)
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
@@ -195,7 +196,7 @@ def _debian(texts: Sequence[str], usual: Setting) -> tuple[str, ...]:
     """Names of Debian packages as they were typed. Raises UsageError, which shows what is `usual`."""
     listed = [text.replace(",", " ").split() for text in texts]
     if not all(listed):
-        raise UsageError(f"--{usual.name} names no package", next_step=f"name them: {usual.both()}")
+        raise _of_none(f"--{usual.name}", usual)
     names = tuple(name for words in listed for name in words)
     for name in names:
         if not _APT.fullmatch(name):
@@ -329,6 +330,11 @@ def read_requirements(path: Path, within: Within | None = None) -> Additions:
     return requirement_files.read(path, read_package, within)
 
 
+def _of_none(typed: str, usual: Setting) -> UsageError:
+    """Return the error for an option with separators alone; `usual` shows what it takes."""
+    return UsageError(f"{typed} names no package", next_step=f"name them: {usual.both()}")
+
+
 def _words(text: str) -> Iterable[str]:
     """One requirement, which may have spaces in it, or several packages separated by spaces."""
     try:
@@ -337,8 +343,7 @@ def _words(text: str) -> Iterable[str]:
         if "/" not in text and _LISTED.search(text):
             spaced = " ".join(_LISTED.sub(" ", text).split())
             if not spaced:
-                usual = setting(with_="lightning wandb").both()
-                raise UsageError(f"--with {text!r} names no package", next_step=f"name them: {usual}") from None
+                raise _of_none(f"--with {text!r}", _USUAL) from None
             raise UsageError(
                 f"--with {text!r}: packages are separated by spaces", next_step=f"write {setting(with_=spaced)}"
             ) from None
@@ -347,7 +352,7 @@ def _words(text: str) -> Iterable[str]:
         except ValueError as error:
             raise UsageError(
                 f"--with {text!r} cannot be read: {error}",
-                next_step=f"close the quotation: {setting(with_='lightning wandb').both()}",
+                next_step=f"close the quotation: {_USUAL.both()}",
             ) from error
     return [text]
 

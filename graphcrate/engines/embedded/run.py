@@ -19,7 +19,7 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.engines.run_order import RunRequest, carry_out, make_order
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import NO_LOCKS, Cache, ignoring_no_locks
+from graphcrate.host.disk.cache import Cache, ignoring_no_locks
 from graphcrate.host.disk.cleaning import bytes_below
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.process import Completed
@@ -223,11 +223,8 @@ def _in_use(image: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        try:
+        with ignoring_no_locks():  # on such a disk nothing is removed, as below
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-        except OSError as error:
-            if error.errno not in NO_LOCKS:  # on such a disk nothing is removed, as below
-                raise
         yield (image / "root").is_dir()
     finally:
         os.close(descriptor)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from graphcrate.host import process
 from graphcrate.host.disk import waiting
-from graphcrate.host.disk.cache import NO_LOCKS, living_folder, remove_abandoned
+from graphcrate.host.disk.cache import ignoring_no_locks, living_folder, remove_abandoned
 from graphcrate.host.disk.os_errors import explaining
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.model.errors import HostError
@@ -225,11 +225,8 @@ def _locked(path: Path) -> Iterator[None]:
     """
     while True:
         with path.open("ab") as file:
-            try:
+            with ignoring_no_locks():
                 waiting.until(functools.partial(_flocked, file.fileno()), path, "writes the same image")
-            except OSError as error:
-                if error.errno not in NO_LOCKS:
-                    raise
             if not _is_named(file.fileno(), path):
                 continue
             try:
@@ -245,12 +242,9 @@ def alone(path: Path) -> Iterator[bool]:
     with contextlib.ExitStack() as stack:
         with explaining(path):
             file = stack.enter_context(path.open("ab"))
-            try:
+            is_ours = True
+            with ignoring_no_locks():
                 is_ours = _flocked(file.fileno())
-            except OSError as error:
-                if error.errno not in NO_LOCKS:
-                    raise
-                is_ours = True
         yield is_ours
 
 

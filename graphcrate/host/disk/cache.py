@@ -46,7 +46,7 @@ _SEAL = b"\ngraphcrate sha256:"  #: between a record and its checksum
 _Record = TypeVar("_Record")
 Say = Callable[[str], None]
 #: what a disk says that has no locks: Lustre mounted without `flock`, some of FUSE and 9p
-NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP)
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP)
 #: what a run does that has a lock, by what the lock's name begins with
 _WORK = {
     "runs": "frees the cache",
@@ -282,7 +282,7 @@ class Cache:
         try:
             acquired_at_once = acquired()
         except OSError as error:
-            if error.errno not in NO_LOCKS:
+            if error.errno not in _NO_LOCKS:
                 raise
             # Under another name: the file of a lock stays when it is free, and here one that is there is held.
             path = path.with_suffix(".held")
@@ -360,7 +360,7 @@ def ignoring_no_locks() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_LOCKS:
+        if error.errno not in _NO_LOCKS:
             raise
 
 
@@ -457,7 +457,7 @@ def _locked_file(parent: Path, prefix: str) -> tuple[Path, IO[bytes]]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
-            if error.errno not in NO_LOCKS:  # on such a disk it cannot be taken for abandoned
+            if error.errno not in _NO_LOCKS:  # on such a disk it cannot be taken for abandoned
                 file.close()
                 Path(name).unlink(missing_ok=True)
                 raise

@@ -27,7 +27,7 @@ PLACES, TRUST, KEY, SHARE = (
 def shared_cache(options: SourceOptions, ctx: Context, *, gives: bool = True) -> "SiteCache | None":
     """Return the shared cache of a build; None where none is named. `gives`: what is made is signed by a key, if named.
 
-    Raises UsageError for a place, a key or a number that is none, and for a cache that nothing could come of.
+    Raises UsageError for an invalid place, key or number, and for a cache that nothing could come of.
     """
     environment = ctx.environment
     named = options.cache or tuple(environment.get(PLACES, "").split())

@@ -78,14 +78,14 @@ class RegistryFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _given(self) -> dict[str, object]:
+        paged = self.page and f"The answer is {self.page}. "
+        says = self.message and f"The registry says: {self.message}"
         return msgspec.structs.asdict(self) | {
             "listed_codes": "".join(f": {', '.join(self.codes)}" for _ in self.codes[:1]),
             "reason": ", ".join(self.codes) or "no reason given",
-            "paged": self.page and f"The answer is {self.page}. ",
-            "says": self.message and f"The registry says: {self.message}",
-            "first": f"The answer is {self.page}. "
-            if self.page
-            else self.message and f"The registry says: {self.message.rstrip('.')}. Else: ",
+            "paged": paged,
+            "says": says,
+            "first": paged or (says and f"{says.rstrip('.')}. Else: "),
             "login": f"The login of {self.given or 'this machine'} is not enough."
             if self.has_login
             else "There is no login for it here.",
