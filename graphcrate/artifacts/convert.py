@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from graphcrate.artifacts import origin
+from graphcrate.artifacts import origin, source
 from graphcrate.artifacts.formats import delta, docker_archive, packed, runtime_files
 from graphcrate.artifacts.formats.merged import check_digest, with_additions
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.formats.translated import layout_errors
-from graphcrate.artifacts.locate import find_image
+from graphcrate.artifacts.locate import find_image, locate
 from graphcrate.compat.facts import facts, suites
 from graphcrate.compat.facts.facts import numbers
 from graphcrate.compat.variants import catalog, targets
@@ -131,9 +131,9 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
     """
     start = settings.now()
     check_options(request, _OPTIONS, request.to, request.to)
-    layout, report = find_image(request.ref, request.images, request.platform)
+    layout, report = source.find(request.ref, request.images, ctx, request.platform)
     name = _short_name(report)
-    target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"
+    target = request.output or _default(request, layout, name, ctx)
     if not (folder := target.parent).is_dir():
         raise UsageError(
             f"there is no folder {folder}",
@@ -160,6 +160,15 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
         unchanged=written.unchanged,
         start=written.start,
     )
+
+
+def _default(request: ConvertRequest, layout: Layout, name: str, ctx: Context) -> Path:
+    """Return where the result goes: beside the layout; of a registry's image in this folder, as others name it."""
+    suffix = SUFFIXES[request.to]
+    if not source.is_cached(layout, ctx):
+        return layout.path.absolute().parent / f"{name}{suffix}"
+    tag = reference.parse(locate(request.ref, request.images).name).tag
+    return Path(f"{name}_{tag}{suffix}" if tag else f"{name}{suffix}").absolute()
 
 
 def _kernel(request: ConvertRequest, report: BuildReport, ctx: Context) -> str | None:
@@ -330,7 +339,7 @@ def _base_of(job: _Job) -> tuple[Layout, origin.Origin]:
 
 def _named(ref: str, job: _Job) -> tuple[Layout, BuildReport]:
     try:
-        return find_image(ref, job.request.images, job.layout.platform)
+        return source.find(ref, job.request.images, job.ctx, job.layout.platform)
     except (UsageError, LayoutError) as error:
         raise UsageError(
             f"the layout that {job.request.over} was made of is not here",

@@ -34,6 +34,7 @@ _CALLED: Mapping[Form, str] = {
     "folder": "a folder",
     "docker": "in Docker's store",
     "podman": "in Podman's store",
+    "registry": "on a registry",
 }
 #: endings of files of images → the form for `convert` that makes one
 _ENDINGS = {".sif": "sif", ".simg": "sif", ".img": "sif", ".sqsh": "sqsh", ".tar": "docker"}
@@ -124,7 +125,7 @@ def find_image(ref: str, output: Path, platform: Platform | None = None) -> tupl
         raise _missing(ref, output)
     layout = replace(located, platform=platform).layout()
     report = read_report(layout.path.parent / "report.json")
-    return layout, report if report and report.digest == layout.digest else _foreign_report(layout)
+    return layout, report if report and report.digest == layout.digest else foreign_report(layout)
 
 
 def kind_of(path: Path) -> Literal["sif", "squashfs", "archive"] | None:
@@ -231,13 +232,13 @@ def _name_of(layout: Path) -> str:
     return report.name if report else layout.resolve().name
 
 
-def _foreign_report(layout: Layout) -> BuildReport:
-    """Make a report from a layout that has none of ours."""
+def foreign_report(layout: Layout, name: str = "") -> BuildReport:
+    """Make a report from a layout that has none of ours. `name`: the image's, else what its labels say."""
     size, path = sum(layer.size for layer in layout.layers), str(layout.path)
     ours = {name: layout.labels.get(f"graphcrate.{name}", "") for name in _LABELS}
     return BuildReport(
         artifact=Artifact(engine="unknown", kind="layout", reference=path, digest=layout.digest, bytes=size),
-        name=layout.labels.get("org.opencontainers.image.title", layout.path.name),
+        name=name or layout.labels.get("org.opencontainers.image.title", layout.path.name),
         tag=layout.tag or "",
         digest=layout.digest,
         layout=path,

@@ -19,6 +19,7 @@ from graphcrate.model.report import LayerRecord, PackageBytes
 from graphcrate.oci import access, index
 from graphcrate.oci.blob import open_blob
 from graphcrate.oci.index import PlatformImage
+from graphcrate.oci.layout import Layout, layer_records
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.validate import inspect_layer
 from ocilayout import spec
@@ -57,6 +58,24 @@ def find_manifest(
         return index.find_manifest(
             descriptor, lambda entry: _cached(cache, entry.digest, lambda: fetch(entry.digest)), platform
         )
+
+
+def read_layout(name: Reference, ctx: Context, platform: Platform = DEFAULT) -> tuple[Repository, Layout]:
+    """Read an image's documents as a layout in the cache, whose layers may be missing. Raises as `documents`.
+
+    A manifest that is listed in no index is taken for any platform.
+    """
+    source = access.repository(name, ctx)
+    image = find_manifest(source, name, ctx.cache, platform)
+    manifest, config = documents(source, image.descriptor.digest, ctx.cache, platform=None)
+    return source, Layout(
+        path=ctx.cache.root,
+        descriptor=image.descriptor,
+        manifest=manifest,
+        config=config,
+        records=tuple(layer_records(manifest, config)),
+        index=image.index,
+    )
 
 
 def documents(
@@ -140,12 +159,7 @@ def _bring(
 ) -> tuple[LayerRecord, ...]:
     cache, progress = ctx.cache, ctx.progress
     manifest, config = documents(source, digest, cache, platform=platform)
-    for layer in manifest.layers:
-        if layer.media_type not in spec.LAYER_TYPES:
-            raise ResolutionError(
-                f"{name}@{digest} has a layer of type {layer.media_type}, which may not be distributed or is unknown",
-                next_step="name another base",
-            )
+    check_types(manifest.layers, f"{name}@{digest}", "name another base")
     size = sum(layer.size for layer in manifest.layers)
     cache.require(size * GROWTH, f"the base {name}")
     with progress.task(f"pulling {name}", size) as task:
@@ -169,6 +183,16 @@ def _bring(
         blobs = [LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type) for layer in layers]
         unpack(blobs, rootfs, advance=task.advance)
     return titled
+
+
+def check_types(layers: Iterable[spec.Descriptor], name: str, next_step: str) -> None:
+    """Raise ResolutionError for a layer that cannot be read."""
+    for layer in layers:
+        if layer.media_type not in spec.LAYER_TYPES:
+            raise ResolutionError(
+                f"{name} has a layer of type {layer.media_type}, which may not be distributed or is unknown",
+                next_step=next_step,
+            )
 
 
 def download(

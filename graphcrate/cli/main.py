@@ -64,6 +64,9 @@ With = Annotated[
     typer.Option("--with", help="Packages to add: names, ./folder, ./file.whl, git+https://…@COMMIT; again for more."),
 ]
 Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
+AnyLayout = Annotated[
+    str, typer.Argument(help="NAME:TAG below dist/, the path of an OCI layout, or REGISTRY/NAME:TAG.", metavar="REF")
+]
 Channel = Annotated[str | None, typer.Option(help="Use only candidates of this channel (pytorch, pypi, local).")]
 Mirror = Annotated[str | None, typer.Option(help="sjtu, aliyun, nju, tuna, or the URL of a mirror.")]
 Wheels = Annotated[Path | None, typer.Option(help="Folder of wheels for the local channel.")]
@@ -404,12 +407,17 @@ def render(
 
 
 @app.command()
-def inspect(ref: Ref, output: options.Output = Path("dist"), as_json: options.Json = False) -> None:
+def inspect(
+    ref: AnyLayout,
+    output: options.Output = Path("dist"),
+    plain_http: options.PlainHttp = False,
+    as_json: options.Json = False,
+) -> None:
     """Show an image's layers, packages and environment."""
-    from graphcrate.artifacts.locate import find_image
+    from graphcrate.artifacts import source
     from graphcrate.cli import tables
 
-    layout, report = find_image(named(ref, output), output)
+    layout, report = source.find(named(ref, output), output, here(plain_http=plain_http), layers=False)
     tables.write(report, tables.inspect(report, layout.environment), as_json=as_json)
 
 
@@ -452,7 +460,7 @@ def draw(
 
 @app.command(cls=node.NodeCommand)
 def convert(
-    ref: Ref,
+    ref: AnyLayout,
     to: Annotated[
         Literal["sif", "sqsh", "delta", "docker", "rootfs", "oci-archive"],
         typer.Option(help="sif: Singularity, Apptainer; sqsh: enroot, pyxis; delta: over a SIF; docker: an archive."),
@@ -468,6 +476,7 @@ def convert(
     ] = None,
     link: Annotated[Path | None, typer.Option(help="Make this a symbolic link to the result.")] = None,
     platform: options.AnyPlatform = "",
+    plain_http: options.PlainHttp = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -486,7 +495,7 @@ def convert(
         hashed=as_json,
         platform=options.platform_of(platform),
     )
-    ctx = here(quiet=quiet)
+    ctx = here(quiet=quiet, plain_http=plain_http)
     result = converting.convert(request, ctx)
     write(result, f"{result.path}\n", as_json=as_json)
     if result.start:

@@ -279,9 +279,10 @@ def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
     if report.fallback:
         limits = tuple(f"it {limit}" for limit in report.fallback.limits)
         sections["fall-back"] = [AnswerLine("", report.fallback.meaning, limits)]
+    layers, place = number_of(len(report.layers), "layer"), report.layout or "on the registry"
     opening = (
         f"{report.name}:{report.tag}@{report.digest}",
-        f"{size(report.bytes)} compressed in {number_of(len(report.layers), 'layer')}, {report.layout}",
+        f"{size(report.bytes)} compressed in {layers}, {place}",
     )
     return Answer(tuple(Section(tuple(entries), heading) for heading, entries in sections.items()), opening)
 
@@ -290,4 +291,5 @@ def _layer(layer: LayerRecord) -> AnswerLine:
     largest = sorted(layer.owners, key=lambda owner: -owner.bytes)
     owners = [f"{owner.name} {owner.version} {size(owner.bytes)}".replace("  ", " ") for owner in largest]
     details = (joined(owners, 5),) if owners else ()
-    return AnswerLine(size(layer.size), f"{layer.title}, {size(layer.unpacked_size)} unpacked", details)
+    unpacked = f", {size(layer.unpacked_size)} unpacked" if layer.unpacked_size else ""  # of others' layouts: not known
+    return AnswerLine(size(layer.size), f"{layer.title}{unpacked}", details)

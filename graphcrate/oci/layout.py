@@ -109,7 +109,7 @@ def read_layout(path: Path, tag: str = "", platform: Platform = DEFAULT) -> Layo
         descriptor=image.descriptor,
         manifest=image.manifest,
         config=config,
-        records=tuple(_records(image.manifest, config)),
+        records=tuple(layer_records(image.manifest, config)),
         index=image.index,
     )
 
@@ -148,7 +148,7 @@ def absence(layout: Layout, descriptor: spec.Descriptor) -> LayoutError | None:
     return None
 
 
-def _records(manifest: spec.Manifest, config: spec.ImageConfig) -> Iterator[LayerRecord]:
+def layer_records(manifest: spec.Manifest, config: spec.ImageConfig) -> Iterator[LayerRecord]:
     """Yield the documents' records of the layers. Whether they agree is for `validate`."""
     titles = [entry.created_by or "" for entry in config.history or () if not entry.empty_layer]
     for layer, diff_id, title in itertools.zip_longest(manifest.layers, config.rootfs.diff_ids, titles, fillvalue=None):

@@ -96,8 +96,9 @@ class RegistryServer(loopback.Loopback):
         platform="linux/amd64",
         run=None,
         diff_ids=None,
+        more=(),
     ):
-        """Push an image of layers of tar entries; the manifest's descriptor with its platform."""
+        """Push an image of layers of tar entries and of `more`, described; its descriptor with its platform."""
         system, architecture = platform.split("/")
         plain = [tars.tar(layer) for layer in layers]
         described = []
@@ -105,11 +106,12 @@ class RegistryServer(loopback.Loopback):
             kind = types[number % len(types)]
             named = kind.replace("oci.image.layer.v1.tar", "docker.image.rootfs.diff.tar").replace("+", ".")
             described.append(self.blob(tars.compressed(content, kind), named if docker else kind, name))
+        hashes = [*map(tars.sha256, plain), *(layer["digest"] for layer in more)]
         config = {
             "architecture": architecture,
             "os": system,
             "config": run or {"Env": None, "Cmd": ["sh"]},
-            "rootfs": {"type": "layers", "diff_ids": diff_ids or [tars.sha256(content) for content in plain]},
+            "rootfs": {"type": "layers", "diff_ids": diff_ids or hashes},
             "history": [{"created_by": "test"} for _ in plain],
         }
         kinds = (spec.DOCKER_MANIFEST, spec.DOCKER_CONFIG) if docker else (spec.MANIFEST, spec.CONFIG)
@@ -117,7 +119,7 @@ class RegistryServer(loopback.Loopback):
             "schemaVersion": 2,
             "mediaType": kinds[0],
             "config": self.blob(json.dumps(config).encode(), kinds[1], name),
-            "layers": described,
+            "layers": [*described, *more],
         }
         described = self.put(name, manifest, kinds[0], *tags)
         return {**described, "platform": {"os": system, "architecture": architecture}}

@@ -18,7 +18,7 @@ from graphcrate.host.context import Context
 from graphcrate.model.errors import LayoutError, UsageError
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.words import size
-from graphcrate.oci import access, reference
+from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout
 from ocilayout import spec
 from ociregistry.reference import Reference
@@ -90,18 +90,14 @@ def _pair(image: Located, tools: Tools) -> OpenedTree:
 
 def _pulled(name: Reference, fetch: Fetch, tools: Tools) -> OpenedTree:
     """Read an image of a registry."""
-    source = access.repository(name, tools.ctx)
-    image = pull.find_manifest(source, name, tools.ctx.cache, tools.platform)
-    descriptor = image.descriptor
-    manifest, config = pull.documents(source, descriptor.digest, tools.ctx.cache, platform=None)
-    brought, unread, left = _chosen(manifest.layers, fetch)
+    source, layout = pull.read_layout(name, tools.ctx, tools.platform)
+    brought, unread, left = _chosen(layout.layers, fetch)
     with tools.ctx.progress.task(f"pulling {name}", sum(layer.size for layer in brought)) as task:
         pull.download(source, brought, tools.ctx.cache, task.advance)
-    layout = Layout(path=tools.ctx.cache.root, descriptor=descriptor, manifest=manifest, config=config, records=())
     tree = layers.read_layout(str(name), with_layers(layout, brought), tools)
-    typed = msgspec.structs.replace(manifest, media_type=descriptor.media_type)
+    typed = msgspec.structs.replace(layout.manifest, media_type=layout.descriptor.media_type)
     unread = (*tree.unread, *unread)
-    return dataclasses.replace(tree, form="registry", manifest=typed, index=image.index, unread=unread, left=left)
+    return dataclasses.replace(tree, form="registry", manifest=typed, unread=unread, left=left)
 
 
 def _chosen(
