@@ -102,7 +102,7 @@ packages: .venv/ready-run ## try the packages of docs/packages.md, each in an im
 sources: .venv/ready-run ## compile the packages of docs/sources.md twice each, without an image; goes on where it stopped: make sources AGAIN=yes
 	@$(python) -m tools.source_packages $(if $(AGAIN),--again)
 
-packed = $(call option,pack,$(or $(COMPRESSION),$(KERNEL),zstd))
+packed = $(call option,pack,$(or $(COMPRESSION),$(KERNEL),auto))
 # What is made of the image is looked at before it is built.
 strange_form = $(if $(filter-out gzip zstd,$(COMPRESSION)),$(error COMPRESSION is gzip or zstd, and not $(COMPRESSION)))
 

@@ -173,10 +173,16 @@ def _default(request: ConvertRequest, layout: Layout, name: str, ctx: Context) -
 
 def _kernel(request: ConvertRequest, report: BuildReport, ctx: Context) -> str | None:
     """Return the kernel that was named, else that of the machine which the image was built for."""
-    target = report.asked.target if report.asked else ""
-    if request.kernel or request.to not in ("sif", "delta") or not target or is_recipe_file(target):
+    if request.kernel or request.to not in ("sif", "delta"):
         return request.kernel
-    with contextlib.suppress(GraphcrateError):  # a target that was removed since
+    return kernel_of(report.asked.target if report.asked else "", ctx)
+
+
+def kernel_of(target: str, ctx: Context) -> str | None:
+    """Return the kernel of a target, by name; None where it names none, is a file of the user's or was removed."""
+    if not target or is_recipe_file(target):
+        return None
+    with contextlib.suppress(GraphcrateError):
         return catalog.find_target(ctx, targets.MachineRequest(target=target)).kernel or None
     return None
 

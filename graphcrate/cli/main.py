@@ -113,9 +113,11 @@ KeepGoing = Annotated[
 Pack = Annotated[
     str,
     typer.Option(
-        help="Compress layers for a SIF while they are written: gzip, zstd, or the kernel that mounts it, such as 5.14."
+        help="Compress layers for a SIF while they are written: gzip, zstd, the kernel that mounts it, such as 5.14, "
+        "or auto: that of --target, else zstd."
     ),
 ]
+PACK_FOR_TARGET = "auto"
 PlanOnly = Annotated[bool, typer.Option("--plan", "--dry-run", help="Print what would be built, and build nothing.")]
 Engine = Annotated[
     str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
@@ -194,7 +196,7 @@ def image(
     typed |= {"build_apt": build_apt or (), "build_env": build_env or (), "flavour": flavour, "platform": platform}
     typed |= {"trust_paths": trust_paths, "machine": machine, "sources": sources}
     request = build_request("image", name, cuda, **typed)
-    made = {"engine": engine, "output": output, "packs": _packs(pack, engine), "slim": slim}
+    made = {"engine": engine, "output": output, "packs": _packs(pack, engine, machine.target), "slim": slim}
     made |= {"suites": SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)}
     build = functools.partial(remote.build, at=at, save=save, typed=(mirror, walled)) if at or save else _build
     build(msgspec.structs.replace(request, **made), as_json, plan_only=plan, shown={"quiet": quiet, "verbose": verbose})
@@ -205,7 +207,7 @@ def _usual_target(gpu: list[str] | None, driver: str) -> str:
     return "" if gpu or driver else config().target
 
 
-def _packs(pack: str, engine: str) -> Compression | None:
+def _packs(pack: str, engine: str, target: str) -> Compression | None:
     """Parse `--pack`; None where it is not given. Raises UsageError for neither a compression nor a kernel."""
     if not pack:
         return None
@@ -217,9 +219,9 @@ def _packs(pack: str, engine: str) -> Compression | None:
         )
     if pack in tuple(Compression):
         return Compression(pack)
-    from graphcrate.artifacts.convert import choose_compression
+    from graphcrate.artifacts.convert import choose_compression, kernel_of
 
-    return choose_compression(pack)
+    return choose_compression(kernel_of(target, here()) if pack == PACK_FOR_TARGET else pack)
 
 
 def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, shown: dict[str, bool]) -> None:

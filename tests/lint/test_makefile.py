@@ -225,7 +225,7 @@ def test_how_a_build_goes_on_and_what_it_says_are_settings():
 def test_a_sif_is_packed_while_its_image_is_built_and_an_image_alone_is_not():
     packs = {words: re.findall(r"--pack '?([\w.]+)", make("sif", *words)[1]) for words in ((), ("KERNEL=5.14",))}
     packs["zstd",] = re.findall(r"--pack '?([\w.]+)", make("sif", "COMPRESSION=zstd", "KERNEL=5.14")[1])
-    assert packs == {(): ["zstd"], ("KERNEL=5.14",): ["5.14"], ("zstd",): ["zstd"]}
+    assert packs == {(): ["auto"], ("KERNEL=5.14",): ["5.14"], ("zstd",): ["zstd"]}
     assert "--pack" not in make("image")[1]
 
 

@@ -415,7 +415,9 @@ def _runtime(stack: Software, target: Target, driver: str) -> Iterator[Finding]:
     mounts = any(row.mounts for name, row in RUNTIMES.items() if name in target.runtimes)
     if mounts and target.kernel and numbers(target.kernel) < numbers(facts.limit("kernel-zstd").since):
         yield Finding(
-            "note", f"Linux {target.kernel} mounts no SIF of zstd: make it with {setting(kernel=target.kernel)}"
+            "note",
+            f"Linux {target.kernel} mounts no SIF of zstd: an image for a named target gets gzip, others with "
+            f"{setting(kernel=target.kernel)}",
         )
 
 

@@ -159,11 +159,22 @@ def test_broken_image_with_keep_going_runs_its_suites(world):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    ("pack", "compression"), [("gzip", "gzip"), ("zstd", "zstd"), ("3.10", "gzip"), ("5.14", "zstd")]
+    ("pack", "compression"),
+    [
+        ("gzip", "gzip"),
+        ("zstd", "zstd"),
+        ("3.10", "gzip"),
+        ("5.14", "zstd"),
+        ("auto", "zstd"),
+        ("auto --target old", "gzip"),
+        ("zstd --target old", "zstd"),
+    ],
 )
 def test_image_that_is_packed_for_a_sif_has_its_layers_of_wheels_in_the_cache(world, pack, compression):  # noqa: F811
     world.lock(other={"other/b.py": b"1"})
-    assert world.typed("image", "torch", "--cuda", "cpu", "--pack", pack)[0] == 0
+    (world.root / "targets").mkdir()
+    (world.root / "targets/old.toml").write_text('kernel = "3.10"\n')
+    assert world.typed("image", "torch", "--cuda", "cpu", "--pack", *pack.split())[0] == 0
     packed = [path.name for path in (world.root / "cache/squashed").iterdir()]
     assert packed
     assert all(f"-{compression}" in name for name in packed)
