@@ -1,6 +1,7 @@
 """A file as it was understood: what becomes of each line, and the recipe so far."""
 
 import fnmatch
+import functools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ _PASSWORD = re.compile(r"(?<=://)[^/\s@]*:[^/\s@]*(?=@)")
 _SECRET = re.compile(r"((?:KEY|TOKEN|SECRET|PASSWORD|token|secret|password)[=])[^\s$]\S*")
 _SECRET_OF_ENV = re.compile(r"^(ENV \S*(?:KEY|TOKEN|SECRET|PASSWORD)) .*")
 _LONGEST_COMMAND = 400  #: of what patterns are compared with
+_WILDCARD = re.compile(r"[*?[]")
 
 
 class CommandRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -175,7 +177,18 @@ def shortened(text: str) -> str:
 def row_of_command(words: tuple[str, ...]) -> CommandRow | None:
     """Return the row of a command's kind; None for one that is not known."""
     text = " ".join(words)[:_LONGEST_COMMAND]
-    return next((row for row in kinds().commands if any(_matches(step, text) for step in row.patterns)), None)
+    return next((row for pattern, row in _patterns(text.partition(" ")[0]) if _matches(pattern, text)), None)
+
+
+@functools.lru_cache(1024)  # as many as a long file has programs
+def _patterns(first: str) -> tuple[tuple[str, CommandRow], ...]:
+    """Return the patterns, each with its row, that a command with this first word may match, in the table's order."""
+    return tuple(
+        (pattern, row)
+        for row in kinds().commands
+        for pattern in row.patterns
+        if pattern.partition(" ")[0] == first or _WILDCARD.search(pattern.partition(" ")[0])
+    )
 
 
 def row_of_variable(name: str) -> _Variable | None:
