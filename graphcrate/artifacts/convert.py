@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from graphcrate.artifacts import origin, source
+from graphcrate.artifacts import layouts, origin
 from graphcrate.artifacts.formats import delta, docker_archive, packed, runtime_files
 from graphcrate.artifacts.formats.merged import check_digest, with_additions
 from graphcrate.artifacts.formats.rootfs import unpack
@@ -131,7 +131,7 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
     """
     start = settings.now()
     check_options(request, _OPTIONS, request.to, request.to)
-    layout, report = source.find(request.ref, request.images, ctx, request.platform)
+    layout, report = layouts.find(request.ref, request.images, ctx, request.platform)
     name = _short_name(report)
     target = request.output or _default(request, layout, name, ctx)
     if not (folder := target.parent).is_dir():
@@ -165,7 +165,7 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
 def _default(request: ConvertRequest, layout: Layout, name: str, ctx: Context) -> Path:
     """Return where the result goes: beside the layout; of a registry's image in this folder, as others name it."""
     suffix = SUFFIXES[request.to]
-    if not source.is_cached(layout, ctx):
+    if not layouts.is_cached(layout, ctx):
         return layout.path.absolute().parent / f"{name}{suffix}"
     tag = reference.parse(locate(request.ref, request.images).name).tag
     return Path(f"{name}_{tag}{suffix}" if tag else f"{name}{suffix}").absolute()
@@ -345,7 +345,7 @@ def _base_of(job: _Job) -> tuple[Layout, origin.Origin]:
 
 def _named(ref: str, job: _Job) -> tuple[Layout, BuildReport]:
     try:
-        return source.find(ref, job.request.images, job.ctx, job.layout.platform)
+        return layouts.find(ref, job.request.images, job.ctx, job.layout.platform)
     except (UsageError, LayoutError) as error:
         raise UsageError(
             f"the layout that {job.request.over} was made of is not here",

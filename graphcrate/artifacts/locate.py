@@ -9,7 +9,7 @@ from typing import Literal
 from graphcrate.artifacts import names, origin
 from graphcrate.artifacts.reports import read_report
 from graphcrate.host.sandbox.emulation import this_machine
-from graphcrate.model.command import command, without
+from graphcrate.model.command import command, for_shell, without
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import Artifact, BuildReport
@@ -38,7 +38,8 @@ _CALLED: Mapping[Form, str] = {
 }
 #: endings of files of images → the form for `convert` that makes one
 _ENDINGS = {".sif": "sif", ".simg": "sif", ".img": "sif", ".sqsh": "sqsh", ".tar": "docker"}
-_REMOTE = ("oras://", "library://", "http://", "https://")
+#: of files that Apptainer fetches
+_ADDRESSES = ("oras://", "library://", "http://", "https://")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +85,12 @@ def locate(ref: str, output: Path) -> Located:
     for engine in ("docker", "podman"):
         if ref.startswith(f"{engine}:") and not ref.startswith(reference.SCHEME):
             return Located(ref=ref, form=engine, name=ref.removeprefix(f"{engine}:"))
-    if ref.startswith(_REMOTE):
-        return Located(ref=ref, form="registry", name=ref)
+    if ref.startswith(_ADDRESSES):
+        raise UsageError(
+            f"{ref} is an address of a file, and an image on a registry is named without oras:// or http://",
+            cause="Apptainer fetches such files.",
+            next_step=f"apptainer pull image.sif {for_shell(ref)}    and give image.sif",
+        )
     if located := _at_path(ref) or _built(ref, output):
         return located
     is_path = not ref.startswith(reference.SCHEME) and Path(ref.partition("/")[0]).exists()

@@ -416,10 +416,10 @@ def inspect(
     as_json: options.Json = False,
 ) -> None:
     """Show an image's layers, packages and environment."""
-    from graphcrate.artifacts import source
+    from graphcrate.artifacts import layouts
     from graphcrate.cli import tables
 
-    layout, report = source.find(named(ref, output), output, here(plain_http=plain_http), layers=False)
+    layout, report = layouts.find(named(ref, output), output, here(plain_http=plain_http), layers=False)
     tables.write(report, tables.inspect(report, layout.environment), as_json=as_json)
 
 

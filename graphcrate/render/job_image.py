@@ -64,7 +64,10 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
             f"{ref} does not exist as {file}", next_step=f"{command('convert', ref, to=form[1:])}    makes it"
         )
     if not job.pulls:
-        raise UsageError(f"{runtime} needs a file: there is no {ref}", next_step=f"give the path of a {form}")
+        pulled = (
+            f"{command('convert', ref, to=form[1:])}    makes one" if on_registry(ref) else f"give the path of a {form}"
+        )
+        raise UsageError(f"{runtime} needs a file: there is no {ref}", next_step=pulled)
     if job.pulls == "registry" and not on_registry(ref) and (ours or "/" not in ref):
         raise UsageError(
             f"{runtime} pulls from a registry, and {ref!r} names no registry",

@@ -136,6 +136,13 @@ def test_pushed_image_runs_in_apptainer(apptainer, pulled, scratch):
     assert call(*run, environment=environment, folder=scratch) == "alive\n"
 
 
+@pytest.mark.engine("apptainer build", "user namespaces")
+def test_pushed_image_runs_without_an_engine_and_as_a_sif_of_ours(apptainer, workplace, pulled, scratch):
+    assert workplace.run("run", f"docker://{pulled}").ok().out == "alive\n"
+    workplace.run("convert", pulled, "--to", "sif", "--output", scratch / "tiny.sif").ok()
+    assert call("apptainer", "--silent", "run", "tiny.sif", environment=apptainer, folder=scratch) == "alive\n"
+
+
 # What goes wrong
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.artifacts import convert, origin
+from graphcrate.artifacts import convert, layouts, origin
 from graphcrate.artifacts.locate import Located, locate
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.variants.catalog import find_variant
@@ -94,8 +94,12 @@ def open_by(source: Located, runner: str, ctx: Context, *, pyxis: bool = False) 
     if artifact is None:
         opens = RUNNER_FORMS[chosen].opens if chosen else "an image, and this is a folder of files"
         step = f"--runner {default}    opens it" if default != chosen else str(command("list"))
+        file = f"{command('convert', source.ref, to='sif')}    makes a .sif to give"
         if (default, chosen) == ("slurm", "slurm"):
-            step = "--runner slurm --partition NAME    where srun has --container-image; elsewhere give a .sif"
+            elsewhere = file if source.form == "registry" else "give a .sif"
+            step = f"--runner slurm --partition NAME    where srun has --container-image; elsewhere {elsewhere}"
+        elif source.form == "registry":
+            step = file
         raise UsageError(
             f"{chosen or 'no runner'} cannot open {source.ref}", cause=f"It opens {opens}.", next_step=step
         )
@@ -106,6 +110,8 @@ def run(source: Located, runner: str, request: RunRequest, ctx: Context) -> int:
     """Run a program in an image by this runner, with this terminal; returns its exit code. Raises UsageError."""
     runner = _check_names((), runner)
     layout = source.layout() if source.has_layout else None
+    if source.form == "registry" and runner in ("auto", "embedded"):
+        layout, _ = layouts.find(source.ref, Path(), ctx, source.platform)
     if layout and runner in ("auto", "embedded"):
         return run_inside(layout, request, ctx)
     chosen, artifact = open_by(source, runner, ctx)

@@ -46,7 +46,6 @@ def images(tmp_path, monkeypatch):
         ("docker://pyg:1.0", "registry", "pyg:1.0", "."),
         ("registry.example/team/pyg:1.0", "registry", "registry.example/team/pyg:1.0", "."),
         ("registry.example#team/pyg:1.0", "registry", "registry.example/team/pyg:1.0", "."),
-        ("oras://registry.example/pyg:1.0", "registry", "oras://registry.example/pyg:1.0", "."),
     ],
 )
 def test_locate_finds_an_image_by_name_or_path(images, ref, form, name, path):
@@ -64,6 +63,9 @@ def test_locate_finds_an_image_by_name_or_path(images, ref, form, name, path):
         ("a.sif/pyg:1.0", "there is no image"),
         ("a.txt", "a.txt is not an image: neither a tar nor a SIF nor a squashfs"),
         (f"pyg:1.0@sha256:{'0' * 64}", "and sha256:0000"),
+        ("oras://registry.example/pyg:1.0", "is an address of a file, and an image on a registry is named without"),
+        ("library://team/pyg:1.0", "is an address of a file"),
+        ("https://site.example/pyg.sif", "is an address of a file"),
     ],
 )
 def test_locate_of_a_missing_image_lists_existing_ones(images, ref, words):

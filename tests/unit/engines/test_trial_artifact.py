@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from graphcrate.artifacts.locate import locate
 from graphcrate.engines import pyxis, table
+from graphcrate.engines.run_order import RunRequest
 from graphcrate.engines.trials import artifact as subject
 from graphcrate.engines.trials.matrix import new_cell
 from graphcrate.host.process import Completed
@@ -124,6 +126,22 @@ def test_layout_is_converted_once_to_the_format_of_the_runner(ctx, ours, convers
     assert conversions == [(form, True)] * 2
 
 
+def test_registry_image_without_pyxis_is_to_be_converted(ctx, ours):
+    for runner in ("auto", "embedded", "apptainer", "slurm"):
+        with refused(UsageError, f"./build.py convert {REGISTRY} --to sif    makes a .sif"):
+            find(REGISTRY, ctx, ours, runner)
+
+
+def test_run_of_a_registry_image_needs_no_engine(ctx, registry_server, monkeypatch):
+    registry_server.image("team/pyg", [[]], "1.0", run={"Env": ["A=1"], "Cmd": ["sh"]})
+    ran = []
+    monkeypatch.setattr(subject, "run_inside", lambda layout, *_: ran.append(layout) or 7)
+    image = locate(f"docker://{registry_server.host}/team/pyg:1.0", ctx.root)
+    assert subject.run(image, "auto", RunRequest(), ctx) == 7
+    (layout,) = ran
+    assert (dict(layout.environment), layout.blob(layout.layers[0].digest).is_file()) == ({"A": "1"}, True)
+
+
 def test_pyxis_reference_to_a_registry_has_enroots_form(ctx, ours):
     registry = find(REGISTRY, ctx, ours, "slurm", pyxis=True)
     assert pyxis.container(registry.artifact) == "registry.example.com#team/torch:1"
@@ -165,7 +183,7 @@ def test_archive_is_loaded_into_docker_and_a_docker_name_is_inspected(ctx, ours,
         ("a.sif", "auto", (), "no suites are known", "--suite"),
         ("text", "auto", (), "is not an image", ""),
         *((ref, "auto", ("torch",), "with pyxis a .sqsh or", "--runner slurm --partition NAME") for ref in PYXIS),
-        *((ref, "slurm", ("torch",), "slurm cannot open", "elsewhere give a .sif") for ref in PYXIS),
+        ("a.sqsh", "slurm", ("torch",), "slurm cannot open", "elsewhere give a .sif"),
     ],
 )
 def test_untestable_reference_is_refused_with_a_next_step(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.artifacts import source
+from graphcrate.artifacts import layouts
 from graphcrate.artifacts.convert import ConvertRequest, convert
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.platform import platform_named
@@ -48,7 +48,7 @@ def test_convert_of_a_registry_image_writes_name_and_tag_in_this_folder(form, im
 
 
 def test_convert_of_a_registry_image_by_digest_is_named_without_a_tag(image, context, tmp_path):
-    layout, _ = source.find(image, tmp_path, context)
+    layout, _ = layouts.find(image, tmp_path, context)
     made = converted(f"{image.removesuffix(':1.0')}@{layout.digest}", context)
     assert (made.path, made.layout) == (str(tmp_path / "pyg.sif"), layout.digest)
 
