@@ -29,7 +29,8 @@ from typing import NamedTuple
 
 from bench.conversion import children_seconds
 from bench.main_job import machine
-from graphcrate.artifacts import convert
+from graphcrate.artifacts.conversion.job import ConvertRequest
+from graphcrate.artifacts.conversion.run import convert
 from graphcrate.artifacts.locate import find_image
 from graphcrate.host.context import Context
 from graphcrate.model.plan import VENV
@@ -119,7 +120,7 @@ def throttled(folder: Path, disk: tuple[int, float] | None) -> Iterator[None]:
 def made(ref: str, way: str, folder: Path) -> Path:
     """The image in this form, written again."""
     if way == FOLDER:
-        request = convert.ConvertRequest(ref=ref, to="rootfs", output=folder / "rootfs")
+        request = ConvertRequest(ref=ref, to="rootfs", output=folder / "rootfs")
     elif way == "apptainer":
         output = folder / "apptainer.sif"
         layout, _ = find_image(ref, Path("dist"))
@@ -127,8 +128,8 @@ def made(ref: str, way: str, folder: Path) -> Path:
         return output
     else:
         output = folder / f"{way}.sif"
-        request = convert.ConvertRequest(ref=ref, to="sif", output=output, compression=Compression(way))
-    return Path(convert.convert(request, Context.here()).path)
+        request = ConvertRequest(ref=ref, to="sif", output=output, compression=Compression(way))
+    return Path(convert(request, Context.here()).path)
 
 
 def started(image: Path, mount: str, program: str, ranks: int) -> Start:

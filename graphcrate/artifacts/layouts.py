@@ -1,7 +1,10 @@
 """The layout that an image is read from: one of this machine; of a registry's image, which is pulled, the cache."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,33 +16,42 @@ from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildReport
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout
+from graphcrate.oci.registry import Repository
 from ocilayout import spec
+from ociregistry.reference import Reference
 
 
-def find(
-    ref: str, output: Path, ctx: Context, platform: Platform | None = None, *, layers: bool = True
-) -> tuple[Layout, BuildReport]:
-    """Find an image's layout and report, as `locate.find_image`; of a registry's image in the cache.
+class FoundImage(NamedTuple):
+    """An image's layout and report. `pull` brings the layers that the layout still lacks."""
 
-    `layers`: bring them too, else the documents alone. Raises as `find_image` and `pull.documents`, and DiskFullError.
+    layout: Layout
+    report: BuildReport
+    pull: Callable[[], None]
+    name: Reference | None = None  #: on a registry; such a layout is the cache's, beside which no result belongs
+
+
+def find(ref: str, output: Path, ctx: Context, platform: Platform | None = None) -> FoundImage:
+    """Find an image as `locate.find_image`, or on a registry, whose documents are brought into the cache.
+
+    Raises as `find_image` and `pull.documents`; `FoundImage.pull` raises NetworkError, IntegrityError, DiskFullError.
     """
     located = locate(ref, output)
     if located.form != "registry":
-        return find_image(ref, output, platform)
+        return FoundImage(*find_image(ref, output, platform), lambda: None)
     name = reference.parse(located.name)
     source, layout = pull.read_layout(name, ctx, platform or this_machine())
     check_platform(ref, f"{layout.config.os}/{layout.config.architecture}", platform)
-    if layers:
-        pull.check_types(layout.layers, str(name), "name another image")
-        missing = [layer for layer in layout.layers if not layout.blob(layer.digest).is_file()]
-        ctx.cache.require(sum(layer.size for layer in missing), f"the layers of {name}")
-        with ctx.progress.task(f"pulling {name}", sum(layer.size for layer in layout.layers)) as task:
-            pull.download(source, layout.layers, ctx.cache, task.advance)
+    pull.check_types(layout.layers, str(name), "name another image")
     tag = {spec.REF_NAME: name.tag} if name.tag else {}
     layout = replace(layout, descriptor=msgspec.structs.replace(layout.descriptor, annotations=tag))
-    return layout, msgspec.structs.replace(foreign_report(layout, name.name), layout="")
+    report = msgspec.structs.replace(foreign_report(layout, name.name), layout="")
+    return FoundImage(layout, report, partial(_pull, source, name, layout, ctx), name)
 
 
-def is_cached(layout: Layout, ctx: Context) -> bool:
-    """Return whether a layout is the cache's, beside which no result belongs."""
-    return layout.path == ctx.cache.root
+def _pull(source: Repository, name: Reference, layout: Layout, ctx: Context) -> None:
+    missing = [layer for layer in layout.layers if not layout.blob(layer.digest).is_file()]
+    if missing:
+        size = sum(layer.size for layer in missing)
+        ctx.cache.require(size, f"the layers of {name}")
+        with ctx.progress.task(f"pulling {name}", size) as task:
+            pull.download(source, missing, ctx.cache, task.advance)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts import names
-from graphcrate.artifacts.convert import SUFFIXES
+from graphcrate.artifacts.conversion.job import SUFFIXES
 from graphcrate.artifacts.reports import read_report
 from graphcrate.artifacts.shares import ImageCost, costs
 from graphcrate.engines.embedded.run import bytes_unpacked, last_used, remove_unpacked

@@ -219,7 +219,7 @@ def _packs(pack: str, engine: str, target: str) -> Compression | None:
         )
     if pack in tuple(Compression):
         return Compression(pack)
-    from graphcrate.artifacts.convert import choose_compression, kernel_of
+    from graphcrate.artifacts.conversion.compression import choose_compression, kernel_of
 
     return choose_compression(kernel_of(target, here()) if pack == PACK_FOR_TARGET else pack)
 
@@ -419,7 +419,8 @@ def inspect(
     from graphcrate.artifacts import layouts
     from graphcrate.cli import tables
 
-    layout, report = layouts.find(named(ref, output), output, here(plain_http=plain_http), layers=False)
+    image = layouts.find(named(ref, output), output, here(plain_http=plain_http))
+    layout, report = image.layout, image.report
     tables.write(report, tables.inspect(report, layout.environment), as_json=as_json)
 
 
@@ -483,9 +484,10 @@ def convert(
     as_json: options.Json = False,
 ) -> None:
     """Convert to SIF, enroot squashfs, a docker archive or a folder. Prints the path."""
-    from graphcrate.artifacts import convert as converting
+    from graphcrate.artifacts.conversion.job import ConvertRequest
+    from graphcrate.artifacts.conversion.run import convert as converted
 
-    request = converting.ConvertRequest(
+    request = ConvertRequest(
         ref=named(ref, Path("dist"), platform, quiet=quiet),
         to=to,
         output=output,
@@ -498,7 +500,7 @@ def convert(
         platform=options.platform_of(platform),
     )
     ctx = here(quiet=quiet, plain_http=plain_http)
-    result = converting.convert(request, ctx)
+    result = converted(request, ctx)
     write(result, f"{result.path}\n", as_json=as_json)
     if result.start:
         ctx.progress.note(f"to start it: {result.start}")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Ref = Annotated[
     str,
     typer.Argument(
-        help="NAME:TAG, the path of an image, REGISTRY/NAME:TAG, docker:NAME or podman:NAME; else this folder's recipe, "
-        "built if need be.",
+        help="NAME:TAG, the path of an image, REGISTRY/NAME:TAG, docker:NAME or podman:NAME; "
+        "else this folder's recipe, built if need be.",
         metavar="[REF]",
     ),
 ]

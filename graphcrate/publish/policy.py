@@ -58,7 +58,7 @@ class PublishRequest:
     forms: tuple[FileForm, ...] = ()  #: for a folder; none: sif
     over: str | None = None  #: of a delta: the image that it goes over
     kernel: str | None = None  #: of the machines that run those
-    compression: Compression | None = None  #: of those; None: as `artifacts.convert` chooses
+    compression: Compression | None = None  #: of those; None: as `artifacts.conversion` chooses
     replace: bool = False  #: another file of the same name in the folder, or all that a tag holds, gives way
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from graphcrate.artifacts import convert
+from graphcrate.artifacts.conversion.job import Options, check_options
 from graphcrate.compat.facts import slim
 from graphcrate.host import settings
 from graphcrate.host.context import Context
@@ -53,7 +53,7 @@ def destination_of(request: PublishRequest, ctx: Context, to: str) -> Destinatio
     Raises HostError for a folder that cannot be written.
     """
     destination = parse_destination(to, ctx.environment)
-    convert.check_options(request, _options(), destination.title, to)
+    check_options(request, _options(), destination.title, to)
     if ("delta" in request.forms) != bool(request.over):
         raise UsageError(
             "a delta and the image that it goes over are named together",
@@ -80,7 +80,7 @@ def plan(request: PublishRequest, ctx: Context, to: str) -> Deliveries:
     return Deliveries(name=name, tag=tag, destination=to, deliveries=destination.plan(candidate, request, ctx))
 
 
-def _options() -> convert.Options:
+def _options() -> Options:
     """Of each option its field, and the destinations to which it applies."""
     return {
         option: (field, tuple(kind.title for kind in reversed(DESTINATIONS) if option in kind.options))

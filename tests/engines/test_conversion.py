@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphcrate.artifacts import convert
-from graphcrate.artifacts.convert import ConvertRequest
+from graphcrate.artifacts.conversion import squashed
+from graphcrate.artifacts.conversion.job import ConvertRequest
+from graphcrate.artifacts.conversion.run import convert
 from graphcrate.artifacts.formats import runtime_files
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.tree import opening
@@ -63,7 +64,7 @@ def made(place, layout):
         if key not in known:
             output = place.folder / f"{len(known)}.{to}"
             request = ConvertRequest(ref=str(source.path), to=to, output=output, **more)
-            known[key] = convert.convert(request, place)
+            known[key] = convert(request, place)
         return Path(known[key].path)
 
     return make
@@ -140,10 +141,10 @@ def test_a_disk_that_fills_up_is_said_and_nothing_stays(layout, place, monkeypat
     call("mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", scratch)
     request = ConvertRequest(ref=str(layout.path), to="sif", output=scratch / "small.sif")
     with pytest.raises(DiskFullError, match=r"needs .* are free"):
-        convert.convert(request, place)
-    monkeypatch.setattr(convert, "require_room", lambda *_: None)
+        convert(request, place)
+    monkeypatch.setattr(squashed, "require_room", lambda *_: None)
     with pytest.raises(DiskFullError, match=f"the disk that holds {scratch}.* is full"):
-        convert.convert(request, place)
+        convert(request, place)
     assert list(scratch.iterdir()) == []
 
 

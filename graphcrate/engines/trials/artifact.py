@@ -8,7 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.artifacts import convert, layouts, origin
+from graphcrate.artifacts import layouts, origin
+from graphcrate.artifacts.conversion.job import SUFFIXES, ConvertRequest
+from graphcrate.artifacts.conversion.run import convert
 from graphcrate.artifacts.locate import Located, locate
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.variants.catalog import find_variant
@@ -111,7 +113,9 @@ def run(source: Located, runner: str, request: RunRequest, ctx: Context) -> int:
     runner = _check_names((), runner)
     layout = source.layout() if source.has_layout else None
     if source.form == "registry" and runner in ("auto", "embedded"):
-        layout, _ = layouts.find(source.ref, Path(), ctx, source.platform)
+        pulled = layouts.find(source.ref, Path(), ctx, source.platform)
+        pulled.pull()
+        layout = pulled.layout
     if layout and runner in ("auto", "embedded"):
         return run_inside(layout, request, ctx)
     chosen, artifact = open_by(source, runner, ctx)
@@ -218,9 +222,7 @@ def _in_store(source: Located, store: oci.StoreEngine, ctx: Context) -> Artifact
         return known
     with ctx.cache.folder() as folder:
         archive = folder / f"{name}.tar"
-        convert.convert(
-            convert.ConvertRequest(ref=str(source.path), to="docker", output=archive, platform=source.platform), ctx
-        )
+        convert(ConvertRequest(ref=str(source.path), to="docker", output=archive, platform=source.platform), ctx)
         return store.load(archive, ctx.environment)
 
 
@@ -228,12 +230,10 @@ def _file(source: Located, engine: str, form: Literal["sif", "sqsh"], ctx: Conte
     """Take the image's file; of a layout, the one beside it, made again unless it says that it is of this layout."""
     path = source.path
     if source.has_layout:
-        path = path.absolute().parent / f"{source.name.partition(':')[0]}{convert.SUFFIXES[form]}"
+        path = path.absolute().parent / f"{source.name.partition(':')[0]}{SUFFIXES[form]}"
         if not origin.is_of(path, source.layout().digest):
-            convert.convert(
-                convert.ConvertRequest(
-                    ref=str(source.path), to=form, output=path, force=True, platform=source.platform
-                ),
+            convert(
+                ConvertRequest(ref=str(source.path), to=form, output=path, force=True, platform=source.platform),
                 ctx,
             )
     real = path.resolve()  # a link such as pyg.sif may point elsewhere tomorrow

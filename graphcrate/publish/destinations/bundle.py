@@ -13,7 +13,7 @@ from typing import IO
 
 from packaging.requirements import Requirement
 
-from graphcrate.artifacts.convert import created_of
+from graphcrate.artifacts.conversion.job import created_of
 from graphcrate.artifacts.formats import docker_archive
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.context import Context

@@ -8,7 +8,9 @@ from typing import ClassVar, Self
 
 import msgspec
 
-from graphcrate.artifacts import convert, origin
+from graphcrate.artifacts import origin
+from graphcrate.artifacts.conversion.job import SUFFIXES, Converted, ConvertRequest, ResultForm
+from graphcrate.artifacts.conversion.run import convert
 from graphcrate.host.context import Context
 from graphcrate.publish.policy import ImageEvidence, PublishRequest
 
@@ -105,15 +107,13 @@ class Destination(ABC):
         """Deliver an image that may go out. Raises what converting, writing or sending raises."""
 
 
-def made_of(image: ImageEvidence, form: convert.ResultForm) -> Path | None:
+def made_of(image: ImageEvidence, form: ResultForm) -> Path | None:
     """Find the image in a runtime's own form beside its layout; None for one that is still to be made of it."""
-    path = image.layout.path.parent / f"{image.report.name.rpartition('/')[2]}{convert.SUFFIXES[form]}"
+    path = image.layout.path.parent / f"{image.report.name.rpartition('/')[2]}{SUFFIXES[form]}"
     return path if origin.is_of(path, image.layout.digest) else None
 
 
-def converted(
-    image: ImageEvidence, request: PublishRequest, form: convert.ResultForm, ctx: Context
-) -> convert.Converted:
+def converted(image: ImageEvidence, request: PublishRequest, form: ResultForm, ctx: Context) -> Converted:
     """Return the image in a runtime's own form, beside its layout; made where it is not there yet.
 
     One that is there keeps its compression, unless one is asked for: it may have been made for an old kernel.
@@ -122,7 +122,7 @@ def converted(
     compression = request.compression
     if not (compression or request.kernel or form == "oci-archive") and (made := made_of(image, form)):
         compression = origin.compression_of(made)
-    order = convert.ConvertRequest(
+    order = ConvertRequest(
         ref=str(image.layout.path),
         to=form,
         compression=compression if is_squashed else None,
@@ -132,4 +132,4 @@ def converted(
         force=True,
         hashed=True,
     )
-    return convert.convert(order, ctx)
+    return convert(order, ctx)

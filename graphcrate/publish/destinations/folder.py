@@ -20,7 +20,8 @@ from typing import ClassVar, Self
 
 from dssesign import keys
 from dssesign.keys import SIGNATURE
-from graphcrate.artifacts import convert, origin
+from graphcrate.artifacts import origin
+from graphcrate.artifacts.conversion.job import SUFFIXES
 from graphcrate.compat.plan.planning import EXAMPLES
 from graphcrate.host import settings
 from graphcrate.host.context import Context
@@ -345,7 +346,7 @@ class SharedFolder(Destination):
 
     def _targets(self, report: BuildReport, request: PublishRequest) -> Iterator[tuple[FileForm, Path]]:
         for form in request.forms or FILE_FORMS[:1]:
-            suffix = bundle.SUFFIX if form == "bundle" else convert.SUFFIXES[form]
+            suffix = bundle.SUFFIX if form == "bundle" else SUFFIXES[form]
             yield form, self.path / f"{report.name}-{report.tag}{suffix}"
 
     def _proofs(self, report: BuildReport) -> Path:

@@ -22,7 +22,8 @@ from buildsite.queue import JobQueue
 from buildsite.site import Site
 from buildsite.users import Users
 from buildsite.work import SiteWork
-from graphcrate.artifacts.convert import ConvertRequest, convert
+from graphcrate.artifacts.conversion.job import ConvertRequest
+from graphcrate.artifacts.conversion.run import convert
 from graphcrate.compat.adopt import written
 from graphcrate.compat.requirements import own
 from graphcrate.compat.variants import catalog

@@ -24,7 +24,7 @@ def front(**changes):
 
 
 def test_sif_front_has_its_golden_digest():
-    """Golden: a change of any byte needs `artifacts.convert.SIF_FORMAT` raised. Apptainer reads it in tests/engines."""
+    """Golden: a change of any byte needs `squashed.SIF_FORMAT` raised. Apptainer reads it in tests/engines."""
     assert hashlib.sha256(front()).hexdigest() == "6342312c9a666a01628b1760770074fd08188dfc488be9be8b49ccef3d85188f"
 
 

@@ -13,8 +13,10 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from graphcrate.artifacts import convert as converting
-from graphcrate.artifacts.convert import ConvertRequest, convert
+from graphcrate.artifacts.conversion.compression import choose_compression
+from graphcrate.artifacts.conversion.job import SUFFIXES, ConvertRequest, created_of
+from graphcrate.artifacts.conversion.run import convert
+from graphcrate.artifacts.conversion.unsquashed import docker_name
 from graphcrate.artifacts.formats import packed
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.progress import Progress
@@ -39,7 +41,7 @@ WRITERS = {
     "sqsh": "sifsquash.writer._copy_run",
     "oci-archive": "graphcrate.artifacts.formats.docker_archive.write_oci",
 }
-FORMS = [form for form in converting.SUFFIXES if form not in ("rootfs", "delta")]
+FORMS = [form for form in SUFFIXES if form not in ("rootfs", "delta")]
 
 
 def names(path, offset=None):
@@ -146,7 +148,7 @@ def test_convert_link_points_to_the_result_and_obstacles_are_refused_first(tmp_p
 
 def test_convert_compression_follows_the_kernel(tmp_path, image):
     kernels = (None, "3.10", "4.13.16", "4.14", "5.4.0-1-amd64", "10.0")
-    assert [converting.choose_compression(kernel) for kernel in kernels] == ["zstd"] + ["gzip"] * 2 + ["zstd"] * 3
+    assert [choose_compression(kernel) for kernel in kernels] == ["zstd"] + ["gzip"] * 2 + ["zstd"] * 3
     with refused(UsageError, "'latest' is not a kernel's version"):
         converted(tmp_path, kernel="latest")
     with refused(UsageError, "Linux 2.6.32-754.el6 runs no program of an image", "3.2 or newer", "--kernel 3.10"):
@@ -210,7 +212,7 @@ def test_convert_without_disk_space_is_refused_first(tmp_path, image, monkeypatc
     assert (squashed(tmp_path), (tmp_path / "file").exists()) == ([], False)
 
 
-@pytest.mark.parametrize("to", converting.SUFFIXES)
+@pytest.mark.parametrize("to", SUFFIXES)
 def test_convert_to_a_missing_folder_is_refused_with_mkdir(tmp_path, image, to):
     with refused(UsageError, f"there is no folder {tmp_path / 'new'}", f"mkdir -p {tmp_path / 'new'}"):
         converted(tmp_path, to, output=tmp_path / "new" / "file")
@@ -222,7 +224,7 @@ def test_convert_to_an_unwritable_folder_is_refused_first(tmp_path, image, monke
     def refuse(dir):
         raise PermissionError(13, "Permission denied", f"{dir}/tmpx")
 
-    monkeypatch.setattr(converting.packed, "read_packed", lambda *_: pytest.fail("layers were compressed"))
+    monkeypatch.setattr(packed, "read_packed", lambda *_: pytest.fail("layers were compressed"))
     monkeypatch.setattr("graphcrate.host.disk.atomic.tempfile.TemporaryFile", refuse)
     with refused(HostError, f"{tmp_path}: Permission denied"):
         converted(tmp_path, to, output=tmp_path / "file")
@@ -307,7 +309,7 @@ def test_docker_archive_has_a_manifest_and_no_zstd_layers(tmp_path, media_type):
 
 def test_docker_name_is_valid_or_none():
     images = ("pyg", "1.0"), ("pyg", ""), ("My image", "1")
-    assert [converting.docker_name(*one) for one in images] == ["pyg:1.0", "pyg:latest", None]
+    assert [docker_name(*one) for one in images] == ["pyg:1.0", "pyg:latest", None]
 
 
 def test_rootfs_conversion_needs_root_and_owners(tmp_path, image, monkeypatch):
@@ -335,4 +337,4 @@ def test_created_time_becomes_unix_seconds_in_squashfs_range(image):
     times |= dict.fromkeys((None, "yesterday", "1901-01-01T00:00:00Z"), 0)
     for created, seconds in times.items():
         config = msgspec.structs.replace(image.config, created=created)
-        assert converting.created_of(SimpleNamespace(config=config)) == seconds
+        assert created_of(SimpleNamespace(config=config)) == seconds

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from graphcrate.artifacts import layouts
-from graphcrate.artifacts.convert import ConvertRequest, convert
+from graphcrate.artifacts.conversion.job import ConvertRequest
+from graphcrate.artifacts.conversion.run import convert
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.platform import platform_named
 from graphcrate.oci.layout import read_layout
@@ -48,7 +49,7 @@ def test_convert_of_a_registry_image_writes_name_and_tag_in_this_folder(form, im
 
 
 def test_convert_of_a_registry_image_by_digest_is_named_without_a_tag(image, context, tmp_path):
-    layout, _ = layouts.find(image, tmp_path, context)
+    layout = layouts.find(image, tmp_path, context).layout
     made = converted(f"{image.removesuffix(':1.0')}@{layout.digest}", context)
     assert (made.path, made.layout) == (str(tmp_path / "pyg.sif"), layout.digest)
 
@@ -67,6 +68,16 @@ def test_convert_of_a_registry_image_fetches_each_layer_once(image, context, reg
     asked = len(registry_server.seen("/blobs/"))
     converted(image, context, "sqsh")
     assert len(registry_server.seen("/blobs/")) == asked
+
+
+def test_result_that_is_there_is_told_before_anything_is_pulled(image, context, registry_server, tmp_path):
+    (tmp_path / "pyg_1.0.sif").touch()
+    with pytest.raises(UsageError, match="exists already"):
+        converted(image, context)
+    with pytest.raises(UsageError, match="there is no folder"):
+        converted(image, context, output=tmp_path / "missing/pyg.sif")
+    layout = layouts.find(image, tmp_path, context).layout
+    assert not [layer for layer in layout.layers if registry_server.seen(f"/blobs/{layer.digest}")]
 
 
 def test_inspect_of_a_registry_image_fetches_no_layer(image, typed, context, registry_server):

@@ -5,7 +5,8 @@ import json
 import msgspec
 import pytest
 
-from graphcrate.artifacts.convert import ConvertRequest, convert
+from graphcrate.artifacts.conversion.job import ConvertRequest
+from graphcrate.artifacts.conversion.run import convert
 from graphcrate.checks.audit import verbs
 from graphcrate.compat.facts import verbs as facts
 from tests.unit import small_layouts, tars

@@ -32,13 +32,13 @@ SIF = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0") + b"SIF_MAGIC\0".ljus
 @pytest.fixture
 def conversions(monkeypatch):
     """Conversions: (form, force) of each."""
-    made, convert = [], subject.convert.convert
+    made, convert = [], subject.convert
 
     def noted(request, ctx):
         made.append((request.to, request.force))
         return convert(request, ctx)
 
-    monkeypatch.setattr(subject.convert, "convert", noted)
+    monkeypatch.setattr(subject, "convert", noted)
     return made
 
 

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress as Counted
 
-from graphcrate.artifacts import convert
+from graphcrate.artifacts.conversion import unsquashed
 from graphcrate.engines.embedded import run as embedded
 from graphcrate.host import progress
 from graphcrate.host.disk import atomic, cleaning
@@ -376,7 +376,7 @@ def test_concurrently_stored_pass_is_read_whole_or_absent(tmp_path):
     run(lambda _: [lambda: settle(passed), lambda: settle(failed), read, lambda: settle(passed)])
 
 
-# engines/embedded, artifacts/convert
+# engines/embedded, artifacts/conversion
 
 
 def test_concurrent_runs_of_many_images_find_theirs_unpacked(root, tmp_path):
@@ -418,13 +418,14 @@ def test_concurrent_conversions_to_a_folder_wait(tmp_path, context):
             layout=layout,
             target=base / str(turn),
             layers_size=1,
+            pull=lambda: None,
             ctx=SimpleNamespace(progress=progress.Progress()),
             request=SimpleNamespace(ref="x", force=False),
         )
 
         def write():
             with contextlib.suppress(UsageError):  # it is there already
-                convert._rootfs(job)
+                unsquashed.write_folder(job)
             assert (job.target / "b/c").read_bytes() == b"2"
 
         return [write] * 4

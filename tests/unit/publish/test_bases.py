@@ -5,7 +5,9 @@ import os
 
 import pytest
 
-from graphcrate.artifacts import convert, origin
+from graphcrate.artifacts import origin
+from graphcrate.artifacts.conversion.job import ConvertRequest
+from graphcrate.artifacts.conversion.run import convert
 from graphcrate.model.errors import GateError, LayoutError, UsageError
 from graphcrate.publish import policy, publication
 from graphcrate.publish.destinations import bases
@@ -79,8 +81,8 @@ def test_plan_of_a_delta_lists_its_base_and_the_layers_that_are_its_own(site, tm
 def test_sif_that_was_made_for_an_old_kernel_is_published_as_it_is(site, tmp_path, ctx):
     shared, publish = site
     made = tmp_path / "dist" / "torch" / "1.0" / "torch.sif"
-    wanted = convert.ConvertRequest(ref="torch:1.0", to="sif", kernel="3.10", images=tmp_path / "dist")
-    convert.convert(wanted, ctx)
+    wanted = ConvertRequest(ref="torch:1.0", to="sif", kernel="3.10", images=tmp_path / "dist")
+    convert(wanted, ctx)
     before = made.read_bytes()
     publish("1.0", over="", forms=("sif",))
     assert origin.compression_of(made) == "gzip"

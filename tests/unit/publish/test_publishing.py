@@ -11,13 +11,15 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.artifacts import convert, locate, origin
+from graphcrate.artifacts import locate, origin
+from graphcrate.artifacts.conversion.job import SUFFIXES
 from graphcrate.assembly.pipeline import build_image
 from graphcrate.model.errors import GateError, NetworkError, RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import decode_lock, encode
 from graphcrate.model.report import BuildParameters, BuildReport, Fallback, SmokeReport
 from graphcrate.oci.registry import Repository
 from graphcrate.publish import policy, publication, verify
+from graphcrate.publish.destinations import destination as destination_module
 from graphcrate.publish.destinations import registry as registry_destination
 from sifsquash import sif
 from sifsquash.values import Compression
@@ -348,11 +350,11 @@ def on_cpu(folder, monkeypatch):
 
     def converted(order, ctx):
         orders.append(order)
-        path = folder / f"torch{convert.SUFFIXES[order.to]}"
+        path = folder / f"torch{SUFFIXES[order.to]}"
         path.write_bytes(bytes(sif.MAGIC_OFFSET) + sif.MAGIC if order.to == "sif" else b"hsqs")
         return SimpleNamespace(path=str(path), sha256=tars.sha256(path.read_bytes())[7:])
 
-    monkeypatch.setattr(convert, "convert", converted)
+    monkeypatch.setattr(destination_module, "convert", converted)
     return orders
 
 

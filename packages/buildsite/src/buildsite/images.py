@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.artifacts.convert import SUFFIXES
+from graphcrate.artifacts.conversion.job import SUFFIXES
 from graphcrate.artifacts.origin import is_of
 from graphcrate.artifacts.reports import read_report
 from graphcrate.model.report import BuildReport
