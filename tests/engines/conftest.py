@@ -40,6 +40,10 @@ GROUND = "graphcrate-tests-"  #: the folder of a run of the tests begins so
 USER_LOCK = Path("/run/graphcrate-test-user.lock")  #: whose holder has the machine's one plain user for tests
 #: files that take the longest begin first: else one worker ends minutes after the others
 LONGEST = ("short_pages", "equality", "site_cache", "serve", "debian_base")
+KEPT = (
+    "TESTS_KEPT"  #: variable: a folder in which one run leaves the small image for the next one, as .ci/run's stages do
+)
+OF_IMAGE = ("first", "cache", "workplace.json", "image.json")  #: what has it, the record last
 JUST_MADE = 60.0  #: seconds within which another run may not have locked its folder yet
 
 
@@ -78,6 +82,9 @@ def pytest_collection_finish(session):
         folder.chmod(0o755)
         place_apart(folder)
         session.config.stash[SHARED] = Shared(folder)
+        if kept := os.environ.get(KEPT):
+            with locked(Path(kept), fcntl.LOCK_EX):  # of all workers, the first one
+                _move_image(Path(kept), folder)
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +96,16 @@ def shared(request):
 def pytest_sessionfinish(session):
     """Not the end of a fixture, which counts as the time of a test: other workers may go on for minutes."""
     if (shared := session.config.stash.get(SHARED, None)) is not None and shared.close():
+        if kept := os.environ.get(KEPT):
+            _move_image(shared.folder, Path(kept))
         remove_later(shared.folder)
+
+
+def _move_image(folder, other):
+    """Move the small image and its cache, where it was made."""
+    if (folder / OF_IMAGE[-1]).exists() and "made" in json.loads((folder / OF_IMAGE[-1]).read_text()):
+        for name in OF_IMAGE:
+            (folder / name).rename(other / name)
 
 
 def _remove_abandoned():

@@ -122,7 +122,7 @@ def sampling_stand(hosts, workplace, shared):
     )
 
 
-RUNS = pytest.mark.parametrize("runs", [2, pytest.param(50, marks=pytest.mark.weekly)])
+RUNS = pytest.mark.parametrize("runs", [1, pytest.param(50, marks=pytest.mark.weekly)])
 
 
 @RUNS

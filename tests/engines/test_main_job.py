@@ -139,7 +139,9 @@ def test_it_becomes_a_sif_that_keeps_its_contracts(workplace, small_sif):
 
 
 @pytest.mark.engine("make", "docker-registry", "cosign")
-def test_what_the_workflow_publishes_can_be_pulled_and_is_in_the_catalogue(workplace, built_image, registry, scratch):
+def test_what_the_workflow_publishes_can_be_pulled_and_is_in_the_catalogue(
+    workplace, built_image, registry, scratch, dist_alone
+):
     (workplace.folder / ".venv").symlink_to(sys.prefix)
     try:
         options = zip(built_image.request[1::2], built_image.request[2::2], strict=True)
