@@ -4,8 +4,9 @@ Of what the cache has, sizes are known: of layers by their records, of wheels by
 by what was measured, and only what is certain is a reason to refuse.
 """
 
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,40 +105,68 @@ def of_build(
     for a SIF while they are written.
     """
     cache = ctx.cache
-    steps = list(_steps(plan, lock, cache))
-    base = debian.made(lock.base, cache) if isinstance(lock.base, DebianBase) else None
-    debs = sum(package.file.size for package in lock.base.packages) if isinstance(lock.base, DebianBase) else 0
-    below = base.unpacked_size if base else int(debs * _DEBS)
-    parts = [RoomStep(what="to download", size=to_fetch)]
-    if base is None:  # its layer, and the base unpacked
-        parts.append(RoomStep(what="for the base", size=debs + below, known=False))
-    parts.append(
-        RoomStep(what="for layers", size=sum(step.layer for step in steps), known=not any(s.layer for s in steps))
-    )
-    if any(step.compiles for step in steps):
-        parts.append(RoomStep(what="to compile", size=COMPILING, known=False))
-    if packed and (written := sum(step.packed for step in steps if step.layer)):
-        parts.append(RoomStep(what="packed, for a SIF", size=int(written * GROWTH), known=False))
+    base, steps = _base(lock, cache), list(_steps(plan, lock, cache))
+    parts = [RoomStep(what="to download", size=to_fetch), *_of_layers(base, steps, packed=packed)]
     if tested:
-        digests = [base.digest if base else "", *(step.digest for step in steps)]
-        shared = running.lowest_unpacked(digests[: digests.index("")] if "" in digests else digests, cache)
-        unpacked = [(below, base is not None), *((step.unpacked, step.known) for step in steps)][shared:]
-        known = all(known for _, known in unpacked)
-        parts.append(RoomStep(what="unpacked, for its tests", size=sum(size for size, _ in unpacked), known=known))
-    there = output.absolute()
-    while not there.exists():
-        there = there.parent
+        parts.append(_of_tests(base, steps, cache))
+    there = _existing(output.absolute())
     is_other = there.stat().st_dev != cache.root.stat().st_dev
-    image = debs + sum(step.packed for step in steps)
     return Room(
         cache=cache.root,
         output=output,
         parts=tuple(part for part in parts if part.size),
-        copied=image if is_other else 0,
+        copied=base.debs + sum(step.packed for step in steps) if is_other else 0,
         free=cache.free_bytes(),
         free_output=_free(there),
         tested=tested,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Base:
+    """A base of Debian's packages: their bytes, and those of its files. Of another one nothing is counted."""
+
+    debs: int = 0
+    unpacked: int = 0
+    digest: str = ""  #: empty: it is not made yet
+
+
+def _base(lock: Lock, cache: Cache) -> _Base:
+    if not isinstance(lock.base, DebianBase):
+        return _Base()
+    debs = sum(package.file.size for package in lock.base.packages)
+    if made := debian.made(lock.base, cache):
+        return _Base(debs=debs, unpacked=made.unpacked_size, digest=made.digest)
+    return _Base(debs=debs, unpacked=int(debs * _DEBS))
+
+
+def _of_layers(base: _Base, steps: "Sequence[_Step]", *, packed: bool) -> Iterator[RoomStep]:
+    """Yield what the base and layers take, and what they are made of."""
+    if not base.digest:  # its layer, and the base unpacked
+        yield RoomStep(what="for the base", size=base.debs + base.unpacked, known=False)
+    written = [step for step in steps if step.layer]
+    yield RoomStep(what="for layers", size=sum(step.layer for step in written), known=not written)
+    if any(step.compiles for step in steps):
+        yield RoomStep(what="to compile", size=COMPILING, known=False)
+    if packed:
+        size = int(sum(step.packed for step in written) * GROWTH)
+        yield RoomStep(what="packed, for a SIF", size=size, known=False)
+
+
+def _of_tests(base: _Base, steps: "Sequence[_Step]", cache: Cache) -> RoomStep:
+    """Return what the unpacked image takes over the layers that another unpacked one has below."""
+    digests = [base.digest, *(step.digest for step in steps)]
+    made = list(itertools.takewhile(bool, digests))
+    sizes = [(base.unpacked, bool(base.digest)), *((step.unpacked, step.known) for step in steps)]
+    left = sizes[running.lowest_unpacked(made, cache) :]
+    return RoomStep(
+        what="unpacked, for its tests", size=sum(size for size, _ in left), known=all(known for _, known in left)
+    )
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the lowest one above it that is there."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 @dataclass(frozen=True, kw_only=True)
