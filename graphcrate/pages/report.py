@@ -136,41 +136,38 @@ def read(ref: str, ctx: Context, output: Path = Path("dist"), seen: auditing.See
     checked = seen.image if seen else read_image(ref, ctx, output)
     looked = seen.look if seen else auditing.look(checked.contents)
     configured = checked.contents.settings
-    findings = own.contracts if own and own.contracts else ()
+    findings = (own and own.contracts) or contracts.judge(
+        checked.view, Host(today=settings.today()), contracts.targets(checked.view)
+    )
     proof = proof_of(own, ctx)
-    findings = findings or contracts.judge(checked.view, Host(today=settings.today()), contracts.targets(checked.view))
     packages = list(_packages(own, looked, licences.of_image(checked.contents.texts, looked.audit.python or "3")))
-    gpus = _gpus(looked)
+    gpus, layers, folder = _gpus(looked), report.layers if report else (), image.path.parent
+    file_size = image.path.stat().st_size if image.path.is_file() else 0
     return Page(
         name=f"{own.name}:{own.tag}" if own else _name(image),
         ref=own.image if own else ref,
         form=image.form,
         digest=report.digest if report else "",
         facts={**_facts(own, looked), **({"its lock's proof": proof.dated} if proof else {})},
-        size=report.bytes if report else image.path.stat().st_size if image.path.is_file() else 0,
-        unpacked=sum(layer.unpacked_size for layer in report.layers) if report else 0,
+        size=report.bytes if report else file_size,
+        unpacked=sum(layer.unpacked_size for layer in layers),
         packages=packages,
-        layers=report.layers if report else (),
+        layers=layers,
         boxes=_boxes(packages, 1000, 420),
         narrow=_boxes(packages, 360, 380),
         gpus=gpus,
         driver=_driver(own, looked, gpus),
         runtimes={name: [finding for finding in findings if name in finding.runtimes] for name in RUNTIMES},
-        suites=[
-            *(_suite(suite, own, image.path.parent) for suite in own.suites),
-            *(_suite(suite, own, image.path.parent) for suite in _measured(image.path.parent, own)),
-        ]
-        if own
-        else (),
-        upstream=read_upstream(image.path.parent, own) if own else None,
+        suites=[_suite(suite, own, folder) for suite in (*own.suites, *_measured(folder, own))] if own else (),
+        upstream=read_upstream(folder, own) if own else None,
         findings=looked.audit.findings[:_MOST_FINDINGS],
         audited=wording.audit(looked.audit).summary[-1],
         warnings=_warnings(own),
-        saved=sum(cut.bytes for layer in report.layers for cut in layer.cut) if report else 0,
+        saved=sum(cut.bytes for layer in layers for cut in layer.cut),
         environment=configured.environment if configured else (),
         rebuild=_rebuild(own),
         lock=own.lock_sha256 if own else "",
-        timeline=_timeline(image.path.parent) if own else None,
+        timeline=_timeline(folder) if own else None,
     )
 
 
