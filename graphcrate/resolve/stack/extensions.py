@@ -7,6 +7,7 @@ decides by facts alone, `lock_compilation` finds today's files.
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from packaging.requirements import Requirement
@@ -101,53 +102,86 @@ def _find(
     requirement: Requirement, variant: Variant, candidate: Candidate, target: WheelTarget, offers: Offers
 ) -> Offer | MissingPackage:
     name, mode = canonicalize_name(requirement.name), offers.sources.request.extensions
-    fitting = wheels_for(variant.torch_geometric or _SOME_PYG) if name == PYG_LIB else SpecifierSet()
     if mode == "none":
         return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
+    wheel: Offer | _NoWheel = _NoWheel(["wheels are not asked for (EXTENSIONS=source)"])
+    if mode != "source":
+        wheel = _wheel(requirement, variant, candidate, target, offers)
+    if isinstance(wheel, Offer):
+        return wheel
+    source: Offer | list[str] = ["sources are not asked for (EXTENSIONS=wheels)"]
+    if mode != "wheels":
+        source = _source(requirement, variant, candidate, target, offers, wheel.unreachable)
+    if isinstance(source, Offer):
+        return source
+    return MissingPackage(name=name, reason="; ".join([*wheel.reasons, *source]), unreachable=wheel.unreachable)
 
-    def allowed(version: Version) -> bool:
-        """Return whether the recipe does; local labels are not looked at."""
-        return requirement.specifier.contains(version.public, prereleases=True)
+
+class _NoWheel(NamedTuple):
+    """Reasons for which no channel has a wheel, and the channels that could not be asked."""
+
+    reasons: list[str]
+    unreachable: tuple[Channel, ...] = ()
+
+
+def _wheel(
+    requirement: Requirement, variant: Variant, candidate: Candidate, target: WheelTarget, offers: Offers
+) -> Offer | _NoWheel:
+    name = canonicalize_name(requirement.name)
+    fitting = wheels_for(variant.torch_geometric or _SOME_PYG) if name == PYG_LIB else SpecifierSet()
 
     def fits(channel: Channel, version: Version) -> bool:
         """Return whether the local label says this torch. Wheels for torch 1.11 and older have none."""
         row = CHANNELS.get(channel, CHANNELS[Channel.PYG])  # wheels of a folder are PyG's
         labels = (row.local(offers.torch, offers.torch_cuda), *([] if row.extensions else [None]))
-        return allowed(version) and version.local in labels and fitting.contains(version.public)
+        is_built_for_torch = version.local in labels and fitting.contains(version.public)
+        return is_built_for_torch and _is_allowed(requirement, version)
 
-    reasons = ["wheels are not asked for (EXTENSIONS=source)"] if mode == "source" else []
-    silent: tuple[Channel, ...] = ()
-    for channel in _channels(name, candidate, offers) if mode != "source" else ():
+    reasons: list[str] = []
+    unreachable: tuple[Channel, ...] = ()
+    for channel in _channels(name, candidate, offers):
         if channel not in candidate.channels and not offers.takes_connection(channel):
             reasons.append(f"{channel} channel: not reached")
-            silent += (channel,)
+            unreachable += (channel,)
             continue
         try:
             what = f"{name}{fitting} for torch {offers.torch}"
             return offers.newest(channel, name, target, functools.partial(fits, channel), what)
         except UnavailableError as error:
             reasons.append(error.what + _others(channel, name, offers))
-            silent += (channel,) * error.unreachable
-    if mode == "wheels":
-        reasons.append("sources are not asked for (EXTENSIONS=wheels)")
-        return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
+            unreachable += (channel,) * error.unreachable
+    return _NoWheel(reasons, unreachable)
+
+
+def _source(
+    requirement: Requirement,
+    variant: Variant,
+    candidate: Candidate,
+    target: WheelTarget,
+    offers: Offers,
+    unreachable: tuple[Channel, ...],
+) -> Offer | list[str]:
+    """Find sources that can be compiled, or say why there are none. `unreachable`: channels that may have a wheel."""
+    name = canonicalize_name(requirement.name)
     if name == PYG_LIB and target.platform != DEFAULT:
-        reasons.append(f"it is built by CMake, which is not set up here to compile for {target.platform.title}")
-        return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
-    sdist = offers.newest_sdist(name, allowed, silent)
-    if sdist is None:
-        reasons.append("the package index has no source of it")
-    if sdist is not None or name == PYG_LIB:
-        try:
-            choose_compiler(variant, candidate, offers.sources.request)
-        except ResolutionError as error:
-            reasons.append(f"it cannot be compiled: {error.what}")
-        else:
-            result = sdist or pyg_lib.find(requirement, variant, candidate.torch_cuda, offers)
-            if isinstance(result, Offer):
-                return msgspec.structs.replace(result, unreachable=silent)
-            reasons.append(result)
-    return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
+        return [f"it is built by CMake, which is not set up here to compile for {target.platform.title}"]
+    sdist = offers.newest_sdist(name, functools.partial(_is_allowed, requirement), unreachable)
+    reasons = [] if sdist else ["the package index has no source of it"]
+    if sdist is None and name != PYG_LIB:
+        return reasons
+    try:
+        choose_compiler(variant, candidate, offers.sources.request)
+    except ResolutionError as error:
+        return [*reasons, f"it cannot be compiled: {error.what}"]
+    result = sdist or pyg_lib.find(requirement, variant, candidate.torch_cuda, offers)
+    if isinstance(result, Offer):
+        return msgspec.structs.replace(result, unreachable=unreachable)
+    return [*reasons, result]
+
+
+def _is_allowed(requirement: Requirement, version: Version) -> bool:
+    """Return whether the recipe allows a version; local labels are not looked at."""
+    return requirement.specifier.contains(version.public, prereleases=True)
 
 
 def _channels(name: str, candidate: Candidate, offers: Offers) -> list[Channel]:
