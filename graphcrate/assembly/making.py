@@ -15,7 +15,7 @@ from graphcrate.assembly.planned import Forecast, ImageContents
 from graphcrate.compat.facts import slim
 from graphcrate.compat.plan import planning
 from graphcrate.compat.requirements import own
-from graphcrate.compat.variants import rules
+from graphcrate.compat.variants import fallbacks
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.engines.backend import Built
 from graphcrate.host.context import Context
@@ -239,7 +239,7 @@ class Maker:
             lock_sha256=lock.sha256,
             drift=lock.drifted,
             unfixed=lock.unfixed,
-            fallback=rules.fallback(self.contents.variant, resolution.candidate),
+            fallback=fallbacks.fallback(self.contents.variant, resolution.candidate),
             build_key=self.images.engine.key(plan),
             short=planning.short_name(plan, resolution.candidate),
             own=_own_tests(lock, self.contents.additions),

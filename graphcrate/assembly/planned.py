@@ -12,7 +12,7 @@ from graphcrate.compat.plan import planning
 from graphcrate.compat.plan.programs import examples
 from graphcrate.compat.requirements import mpi
 from graphcrate.compat.requirements.expected import compared
-from graphcrate.compat.variants import catalog, rules
+from graphcrate.compat.variants import catalog, fallbacks
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.compat.variants.targets import MachineRequest
@@ -93,7 +93,7 @@ class Forecast:
         to_fetch = self._bytes_to_fetch(lock, ctx, plan)
         machine = catalog.find_target(ctx, self.machine)
         upkeep = summary.upkeep_of(lock, contents.recipe, machine, self.next_steps.on, settings.today())
-        fallback = rules.fallback(contents.variant, resolution.candidate)
+        fallback = fallbacks.fallback(contents.variant, resolution.candidate)
         insisting = self.next_steps.from_channel(fallback.channel if fallback else None)
         room = self._room(plan, lock, to_fetch, ctx) if plan else None
         further = Sources(self.sources, ctx.cache, ctx.environment).further_lines()

@@ -19,9 +19,10 @@ from graphcrate.compat.facts import (
     slim,
     suites,
 )
+from graphcrate.compat.facts.gpu_table import models_named
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.explain import explain, on_newer_base
-from graphcrate.compat.variants.rules import fallback_limits, models_named
+from graphcrate.compat.variants.fallbacks import fallback_limits
 from graphcrate.compat.variants.targets import MachineRequest, Target
 from graphcrate.model.command import Command, command, setting
 from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage

@@ -9,9 +9,8 @@ import msgspec
 from graphcrate.checks.audit.packages import BASE, TORCH, Packages
 from graphcrate.compat.facts import gpu_code
 from graphcrate.compat.facts.facts import is_older, ordered
-from graphcrate.compat.facts.gpu_table import compute_capability, models_by_capability
+from graphcrate.compat.facts.gpu_table import capability_name, compute_capability, models_by_capability
 from graphcrate.compat.facts.packages import of_feature
-from graphcrate.compat.variants.rules import capability_name
 from graphcrate.model.audit import AuditFinding, Contents, GpuVerdict, PackageCode, Severity
 from graphcrate.model.command import command
 from treeaudit.values import GpuCode

@@ -35,6 +35,21 @@ def compute_capability(gpu: str) -> str:
         raise _refused(error) from error
 
 
+def capability_name(model: str, *more: str) -> str:
+    """Name a model with its architecture: "V100 (sm_70)", or "sm_70" of that alone. `more`: models of the same one."""
+    code = f"sm_{compute_capability(model).replace('.', '')}"
+    names = [name for name in map(gpu_model, (model, *more)) if name != code]
+    return f"{', '.join(names)} ({code})" if names else code
+
+
+def models_named(models: Iterable[str]) -> str:
+    """Name these models, those of one architecture together: "H100, H200 (sm_90), B300 (sm_103)"."""
+    alike: dict[str, list[str]] = {}
+    for model in models:
+        alike.setdefault(compute_capability(model), []).append(model)
+    return ", ".join(capability_name(*names) for names in alike.values())
+
+
 def gpu_models(gpus: str) -> tuple[str, ...]:
     """Read a list as people write it (`v100,a100`, `8xA100`, `V100/A100`), or what nvidia-smi prints.
 

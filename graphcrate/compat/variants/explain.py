@@ -269,7 +269,7 @@ def _age(row: ExplainRow) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
 def machine_of(explanation: Explanation) -> str:
     """ "dgx2: V100 (sm_70), driver 450.80.02, Linux 3.10"."""
     target = explanation.target
-    parts = [rules.capability_name(model) for model in target.gpus or ()]
+    parts = [gpu_table.capability_name(model) for model in target.gpus or ()]
     parts = parts or ["no GPU" if target.gpus == () else "a GPU that was not named"]
     known = {"driver": " or ".join(map(_shown, target.drivers)), "Linux": target.kernel, "glibc": target.glibc}
     parts += [f"{name} {value}" for name, value in known.items() if value]

@@ -15,8 +15,7 @@ from graphcrate.compat.variants.targets import Target
 from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.command import command, filled, setting
 from graphcrate.model.platform import DEFAULT, Platform, platform_named
-from graphcrate.model.recipe import CHANNELS, Candidate, Channel, Variant
-from graphcrate.model.report import Fallback
+from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.words import listed
 
@@ -90,13 +89,6 @@ def judge(stack: Software, target: Target) -> Judgement:
     """The verdict with the driver that serves best, of several the oldest."""
     verdicts = [_judge(stack, target, driver) for driver in sorted(target.drivers, key=numbers) or [""]]
     return min(verdicts, key=lambda verdict: STATUSES.index(verdict.status))
-
-
-def capability_name(model: str, *more: str) -> str:
-    """ "V100 (sm_70)", "H100, H200 (sm_90)", or "sm_70" of a bare architecture. `more`: models of the same one."""
-    code = f"sm_{gpu_table.compute_capability(model).replace('.', '')}"
-    names = [name for name in map(gpu_table.gpu_model, (model, *more)) if name != code]
-    return f"{', '.join(names)} ({code})" if names else code
 
 
 def _judge(stack: Software, target: Target, driver: str) -> Judgement:
@@ -189,7 +181,8 @@ def of_these_gpus(driver: str, gpus: Iterable[str], oldest: str = "") -> Iterato
     `oldest`: that the software needs besides, for the advice.
     """
     for model in gpus:
-        last, first, name = driver_table.last_branch([model]), driver_table.first_driver(model), capability_name(model)
+        last, first = driver_table.last_branch([model]), driver_table.first_driver(model)
+        name = gpu_table.capability_name(model)
         if last and numbers(driver)[:1] > numbers(last):
             what = f"R{last} is the last driver branch for {name}, and this is {driver}"
             yield Finding("rejects", what, _MATRIX, f"a driver of the branch R{last}, or of an older one")
@@ -237,7 +230,7 @@ class _Code(NamedTuple):
 def _runs(code: _Code, target: Target, driver: str) -> Iterator[Finding]:
     """Kernels run on each GPU, or the driver compiles their PTX, where it is as new as the toolkit that made that."""
     for model in target.gpus or ():
-        capability, name = gpu_table.compute_capability(model), capability_name(model)
+        capability, name = gpu_table.compute_capability(model), gpu_table.capability_name(model)
         if facts.has_code(code.sass, capability):
             continue
         if not any(facts.compiles_for(ptx, capability) for ptx in code.ptx):
@@ -287,7 +280,7 @@ def _lost(build: facts.TorchBuild, title: str, model: str) -> Iterator[Finding]:
         if only is None or facts.has_code(sass, capability) or facts.is_older(capability, only.since):
             continue
         other = f"; {only.fix}" if only.fix else ""
-        what = f"{title} runs on {capability_name(model)}, all but {only.feature}{other}"
+        what = f"{title} runs on {gpu_table.capability_name(model)}, all but {only.feature}{other}"
         yield Finding("loses", what, only.feature)
 
 
@@ -433,77 +426,3 @@ _RULES: dict[str, Callable[[Software, Target, str], Iterator[Finding]]] = {
     "C library and kernel": _base,
     "runtime": _runtime,
 }
-
-
-# A `-compat` image: its torch was built for another CUDA version than its variant is for.
-
-
-def fallback(variant: Variant, candidate: Candidate) -> Fallback | None:
-    """Describe the cost of this candidate; None where its torch was built for the variant's CUDA version."""
-    if candidate.torch_cuda == variant.cuda:
-        return None
-    preferred = next((other for other in variant.candidates if other.torch_cuda == variant.cuda), None)
-    no_code = _without_code(candidate.torch, candidate.torch_cuda)
-    return Fallback(
-        meaning=candidate.meaning,
-        limits=fallback_limits(candidate.torch, candidate.torch_cuda, variant.cuda),
-        no_code=no_code,
-        preferred=preferred.name if preferred else "",
-        torch=preferred.torch if preferred else "",
-        channel=preferred.channels[0].value if preferred else "",
-        gains=tuple(gpu for gpu in no_code if preferred and gpu in gpu_table.gpu_names(preferred)),
-    )
-
-
-def fallback_limits(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
-    """Return where an image for CUDA `cuda` runs whose torch was built for another, as clauses that begin with a verb.
-
-    GPUs that its torch has no code for are named, as the table of GPUs has them.
-    """
-    clauses = [*_driver_limits(torch_cuda, cuda, driver_table.drivers_of(torch, torch_cuda))]
-    if torch_cuda != cuda and (models := _without_code(torch, torch_cuda)):
-        clauses.append(f"has no code for {models_named(models)}")
-    return tuple(clauses)
-
-
-def fallback_code(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
-    """Return the clauses of `fallback_limits` without names of GPUs, for texts that outlive the table of GPUs."""
-    oldest, build = driver_table.oldest_driver(torch_cuda), facts.torch_build(torch, torch_cuda)
-    clauses = [*_driver_limits(torch_cuda, cuda, f"{oldest} or newer" if oldest else "")]
-    if torch_cuda != cuda and build is not None and build.ptx is not None:
-        code = listed([f"sm_{capability.replace('.', '')}" for capability in build.sm])
-        ptx = listed([f"sm_{capability.replace('.', '')}" for capability in build.ptx])
-        more = f", and PTX of {ptx} for newer GPUs" if ptx else " alone, and no PTX for newer GPUs"
-        clauses.append(f"has code for {code}{more}")
-    return tuple(clauses)
-
-
-def _driver_limits(torch_cuda: str, cuda: str, needed: str) -> Iterator[str]:
-    if torch_cuda == cuda:
-        return
-    if needed:
-        yield f"needs driver {needed}"
-    made, own = driver_table.own_driver(torch_cuda), driver_table.own_driver(cuda)
-    if made and own and numbers(made) > numbers(own):
-        yield f"needs driver {made} or newer for what CUDA {torch_cuda} makes as PTX (CUDA {cuda}: {own})"
-
-
-def _without_code(torch: str, cuda: str) -> tuple[str, ...]:
-    """GPU models of lists that this torch has neither machine code nor PTX for; none if its code is unknown."""
-    build = facts.torch_build(torch, cuda)
-    if build is None or build.ptx is None:
-        return ()
-    return tuple(
-        name
-        for name, capability in gpu_table.gpus().items()
-        if not facts.has_code(build.sm, capability)
-        and not any(facts.compiles_for(ptx, capability) for ptx in build.ptx)
-    )
-
-
-def models_named(models: Iterable[str]) -> str:
-    """ "H100, H200 (sm_90), B300 (sm_103)"."""
-    alike: dict[str, list[str]] = {}
-    for model in models:
-        alike.setdefault(gpu_table.compute_capability(model), []).append(model)
-    return ", ".join(capability_name(*names) for names in alike.values())

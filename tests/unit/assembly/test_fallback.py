@@ -14,7 +14,7 @@ from graphcrate.assembly.planned import Forecast
 from graphcrate.checks import new_image, reading
 from graphcrate.cli import tables
 from graphcrate.compat.facts import driver_table, gpu_table
-from graphcrate.compat.variants import catalog, explain, rules
+from graphcrate.compat.variants import catalog, explain, fallbacks, rules
 from graphcrate.compat.variants.targets import Target
 from graphcrate.engines import run_suites
 from graphcrate.engines.backend import Built
@@ -118,7 +118,7 @@ def test_torch_that_a_fallback_stands_in_for_is_named_where_the_named_gpus_gain_
 
 
 def test_torch_that_has_code_for_a_named_gpu_is_named():
-    known = rules.fallback(RECIPES["torch"].variant("11.8"), RECIPES["torch"].variant("11.8").candidates[1])
+    known = fallbacks.fallback(RECIPES["torch"].variant("11.8"), RECIPES["torch"].variant("11.8").candidates[1])
     assert "H100" in summary.insistence(known, "COMMAND", ("V100", "GH200"))
 
 
@@ -149,7 +149,7 @@ def test_json_of_an_unchanged_fallback_has_the_current_reason(call, monkeypatch)
     ("recipe", "variant", "candidate"), [one for one in SHIPPED if one[2].torch_cuda != one[1].cuda]
 )
 def test_fallback_limits_equal_those_of_the_rules(recipe, variant, candidate):
-    said = rules.fallback(variant, candidate)
+    said = fallbacks.fallback(variant, candidate)
     bare = msgspec.structs.replace(explain.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
     rejected = {one for one in gpu_table.gpus() if rules.judge(bare, Target(gpus=(one,))).status == "rejected"}
     assert set(said.no_code) == rejected
@@ -162,13 +162,15 @@ def test_fallback_limits_equal_those_of_the_rules(recipe, variant, candidate):
 
 def test_fallback_with_ptx_of_a_newer_cuda_needs_a_newer_driver():
     ptx = "needs driver 515.43.04 or newer for what CUDA 11.7 makes as PTX (CUDA 11.6: 510.39.01)"
-    assert ptx in rules.fallback_limits("1.13.1", "11.7", "11.6")
-    assert not any("PTX" in limit for limit in rules.fallback_limits("2.0.1", "11.7", "11.8"))
-    assert rules.fallback_limits("2.0.1", "11.7", "11.7") == ()
-    assert rules.fallback_limits("99.0", "11.7", "11.8") == ("needs driver 450.80.02 or newer",)  # code not known
+    assert ptx in fallbacks.fallback_limits("1.13.1", "11.7", "11.6")
+    assert not any("PTX" in limit for limit in fallbacks.fallback_limits("2.0.1", "11.7", "11.8"))
+    assert fallbacks.fallback_limits("2.0.1", "11.7", "11.7") == ()
+    assert fallbacks.fallback_limits("99.0", "11.7", "11.8") == ("needs driver 450.80.02 or newer",)  # code not known
 
 
 def test_fallback_without_a_preferred_candidate_has_no_gains():
     variant = RECIPES["torch"].variant("11.8")
-    said = rules.fallback(msgspec.structs.replace(variant, candidates=variant.candidates[1:]), variant.candidates[1])
+    said = fallbacks.fallback(
+        msgspec.structs.replace(variant, candidates=variant.candidates[1:]), variant.candidates[1]
+    )
     assert (said.torch, said.gains, bool(said.no_code)) == ("", (), True)

@@ -160,8 +160,8 @@ def test_verdict_on_several_drivers_names_the_oldest_of_the_best():
 
 
 def test_capability_name_has_the_architecture_once():
-    assert (rules.capability_name("v100"), rules.capability_name("sm_70")) == ("V100 (sm_70)", "sm_70")
-    assert rules.capability_name("sm_70", "7.0", "V100", "TITAN_V") == "V100, TITAN_V (sm_70)"
+    assert (gpu_table.capability_name("v100"), gpu_table.capability_name("sm_70")) == ("V100 (sm_70)", "sm_70")
+    assert gpu_table.capability_name("sm_70", "7.0", "V100", "TITAN_V") == "V100, TITAN_V (sm_70)"
     assert driver_table._forward()["gpus"] < set(gpu_table.all_gpus())
 
 

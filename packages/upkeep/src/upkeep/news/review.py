@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from graphcrate.compat.facts.facts import TorchBuild
-from graphcrate.compat.variants.rules import models_named
+from graphcrate.compat.facts.gpu_table import models_named
 from graphcrate.model.command import command
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.platform import DEFAULT, platform_named

@@ -17,8 +17,8 @@ from packaging.version import Version
 
 from graphcrate.compat.facts import driver_table, facts, glt, gpu_table, packages, pairs, suites, toolkits
 from graphcrate.compat.facts.facts import TorchBuild, numbers
+from graphcrate.compat.facts.gpu_table import models_named
 from graphcrate.compat.variants.ported import on_platform
-from graphcrate.compat.variants.rules import models_named
 from graphcrate.model.lock import Lock
 from graphcrate.model.platform import DEFAULT, Platform, platform_named
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
