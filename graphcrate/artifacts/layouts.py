@@ -51,7 +51,5 @@ def find(ref: str, output: Path, ctx: Context, platform: Platform | None = None)
 def _pull(source: Repository, name: Reference, layout: Layout, ctx: Context) -> None:
     missing = [layer for layer in layout.layers if not layout.blob(layer.digest).is_file()]
     if missing:
-        size = sum(layer.size for layer in missing)
-        ctx.cache.require(size, f"the layers of {name}")
-        with ctx.progress.task(f"pulling {name}", size) as task:
-            pull.download(source, missing, ctx.cache, task.advance)
+        ctx.cache.require(sum(layer.size for layer in missing), f"the layers of {name}")
+        pull.bring(source, str(name), missing, ctx)

@@ -238,9 +238,9 @@ def _name_of(layout: Path) -> str:
 
 
 def foreign_report(layout: Layout, name: str = "") -> BuildReport:
-    """Make a report from a layout that has none of ours. `name`: the image's, else what its labels say."""
+    """Make a report from a layout of others. `name`: the image's, else what its labels say."""
     size, path = sum(layer.size for layer in layout.layers), str(layout.path)
-    ours = {name: layout.labels.get(f"graphcrate.{name}", "") for name in _LABELS}
+    ours = {label: layout.labels.get(f"graphcrate.{label}", "") for label in _LABELS}
     return BuildReport(
         artifact=Artifact(engine="unknown", kind="layout", reference=path, digest=layout.digest, bytes=size),
         name=name or layout.labels.get("org.opencontainers.image.title", layout.path.name),

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import deflate
@@ -162,8 +162,7 @@ def _bring(
     check_types(manifest.layers, f"{name}@{digest}", "name another base")
     size = sum(layer.size for layer in manifest.layers)
     cache.require(size * GROWTH, f"the base {name}")
-    with progress.task(f"pulling {name}", size) as task:
-        download(source, manifest.layers, cache, task.advance)
+    bring(source, name, manifest.layers, ctx)
     with progress.task(f"checking {name}", size) as task:
         layers = parallel(
             lambda pair, advancing: _checked(*pair, cache, advancing),
@@ -193,6 +192,12 @@ def check_types(layers: Iterable[spec.Descriptor], name: str, next_step: str) ->
                 f"{name} has a layer of type {layer.media_type}, which may not be distributed or is unknown",
                 next_step=next_step,
             )
+
+
+def bring(source: Repository, name: str, layers: Sequence[spec.Descriptor], ctx: Context) -> None:
+    """Bring an image's layers into the cache, and show how far that is. Raises as `download`."""
+    with ctx.progress.task(f"pulling {name}", sum(layer.size for layer in layers)) as task:
+        download(source, layers, ctx.cache, task.advance)
 
 
 def download(

@@ -29,8 +29,7 @@ def inspect(
     from graphcrate.cli import tables
 
     image = layouts.find(named(ref, output), output, here(plain_http=plain_http))
-    layout, report = image.layout, image.report
-    tables.write(report, tables.inspect(report, layout.environment), as_json=as_json)
+    tables.write(image.report, tables.inspect(image.report, image.layout.environment), as_json=as_json)
 
 
 def why(ref: Ref, output: options.Output = Path("dist"), as_json: options.Json = False) -> None:
@@ -90,8 +89,8 @@ def convert(
     as_json: options.Json = False,
 ) -> None:
     """Convert to SIF, enroot squashfs, a docker archive or a folder. Prints the path."""
+    from graphcrate.artifacts.conversion import run as conversion
     from graphcrate.artifacts.conversion.job import ConvertRequest
-    from graphcrate.artifacts.conversion.run import convert as converted
 
     request = ConvertRequest(
         ref=named(ref, Path("dist"), platform, quiet=quiet),
@@ -106,7 +105,7 @@ def convert(
         platform=options.platform_of(platform),
     )
     ctx = here(quiet=quiet, plain_http=plain_http)
-    result = converted(request, ctx)
+    result = conversion.convert(request, ctx)
     write(result, f"{result.path}\n", as_json=as_json)
     if result.start:
         ctx.progress.note(f"to start it: {result.start}")

@@ -121,8 +121,7 @@ def _extract(toolkit: ImageToolkit, folder: Path, ctx: Context) -> Path:
     manifest, _ = pull.documents(source, toolkit.digest, ctx.cache)
     size = sum(layer.size for layer in manifest.layers)
     ctx.cache.require(size * _GROWTH, f"the CUDA toolkit of {toolkit.reference}")
-    with ctx.progress.task(f"pulling {toolkit.reference}", size) as task:
-        pull.download(source, manifest.layers, ctx.cache, task.advance)
+    pull.bring(source, toolkit.reference, manifest.layers, ctx)
     parts = []
     with ctx.progress.task(f"unpacking CUDA {toolkit.version}", size) as task:
         for number, layer in enumerate(manifest.layers):

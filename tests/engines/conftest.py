@@ -40,9 +40,8 @@ GROUND = "graphcrate-tests-"  #: the folder of a run of the tests begins so
 USER_LOCK = Path("/run/graphcrate-test-user.lock")  #: whose holder has the machine's one plain user for tests
 #: files that take the longest begin first: else one worker ends minutes after the others
 LONGEST = ("short_pages", "equality", "site_cache", "serve", "debian_base")
-KEPT = (
-    "TESTS_KEPT"  #: variable: a folder in which one run leaves the small image for the next one, as .ci/run's stages do
-)
+#: variable: a folder in which one run leaves the small image for the next one, as the stages of .ci/run do
+KEPT = "TESTS_KEPT"
 OF_IMAGE = ("first", "cache", "workplace.json", "image.json")  #: what has it, the record last
 JUST_MADE = 60.0  #: seconds within which another run may not have locked its folder yet
 

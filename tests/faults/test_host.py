@@ -87,7 +87,7 @@ def test_no_network(origin, cold):
 BUILDERS = 32 if ALL else 12
 
 
-@row("Host", f"{BUILDERS} builders at once on one cache", "`image`, from an empty cache, each with a folder of its own")
+@row("Host", f"{BUILDERS} builders at once on one cache", "`image`, from an empty cache, each with its own folder")
 def test_many_builders(origin, cold):
     watch = Watch()
     started = [cold.start(*project.IMAGE, "--json", "--output", f"dist/{number}") for number in range(BUILDERS)]

@@ -16,7 +16,7 @@ _KERNEL = re.compile(r"\d+\.\d+")
 
 
 def choose_compression(kernel: str | None) -> Compression:
-    """The compression that a kernel ("3.10", "5.14.0-70.el9") can mount; zstd where none is named: FUSE reads it too.
+    """Return the compression that a kernel ("3.10", "5.14.0-70.el9") can mount; without one zstd: FUSE reads it.
 
     Raises UsageError.
     """
@@ -38,7 +38,7 @@ def choose_compression(kernel: str | None) -> Compression:
 
 
 def kernel_of(target: str, ctx: Context) -> str | None:
-    """Return the kernel of a target, by name; None where it names none, is a file of the user's or was removed."""
+    """Return the kernel of a target, by name; None without one, for a user's file, and for a removed target."""
     if not target or is_recipe_file(target):
         return None
     with contextlib.suppress(GraphcrateError):

@@ -19,8 +19,6 @@ from graphcrate.oci.layout import Layout
 from sifsquash.values import Compression
 
 ResultForm = Literal["sif", "sqsh", "delta", "docker", "rootfs", "oci-archive"]
-
-
 #: Names of the results, after the image's.
 SUFFIXES: Mapping[ResultForm, str] = {
     "sif": ".sif",
@@ -30,18 +28,10 @@ SUFFIXES: Mapping[ResultForm, str] = {
     "rootfs": ".rootfs",
     "oci-archive": ".oci.tar",
 }
-
-
 CHUNK = 1 << 20
-
-
 #: options of the command line → the field of the request, and the kinds of results that it is for
 Options = Mapping[str, tuple[str, tuple[str, ...]]]
-
-
 _SQUASHED = ("sif", "sqsh", "delta")
-
-
 OPTIONS: Options = {
     "--compression": ("compression", _SQUASHED),
     "--kernel": ("kernel", _SQUASHED),

@@ -50,7 +50,7 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
     if not (folder := target.parent).is_dir():
         raise UsageError(
             f"there is no folder {folder}",
-            cause="A name that is misspelt would fill a disk that nobody meant.",
+            cause="Making it for a misspelt name could fill the wrong disk.",
             next_step=f"mkdir -p {for_shell(folder)}    and the same command again",
         )
     if request.link is not None:

@@ -92,8 +92,7 @@ def _pulled(name: Reference, fetch: Fetch, tools: Tools) -> OpenedTree:
     """Read an image of a registry."""
     source, layout = pull.read_layout(name, tools.ctx, tools.platform)
     brought, unread, left = _chosen(layout.layers, fetch)
-    with tools.ctx.progress.task(f"pulling {name}", sum(layer.size for layer in brought)) as task:
-        pull.download(source, brought, tools.ctx.cache, task.advance)
+    pull.bring(source, str(name), brought, tools.ctx)
     tree = layers.read_layout(str(name), with_layers(layout, brought), tools)
     typed = msgspec.structs.replace(layout.manifest, media_type=layout.descriptor.media_type)
     unread = (*tree.unread, *unread)

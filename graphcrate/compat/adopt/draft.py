@@ -187,7 +187,7 @@ def _patterns(first: str) -> tuple[tuple[str, CommandRow], ...]:
         (pattern, row)
         for row in kinds().commands
         for pattern in row.patterns
-        if pattern.partition(" ")[0] == first or _WILDCARD.search(pattern.partition(" ")[0])
+        if (head := pattern.partition(" ")[0]) == first or _WILDCARD.search(head)
     )
 
 

@@ -161,7 +161,7 @@ def _source(
     offers: Offers,
     unreachable: tuple[Channel, ...],
 ) -> Offer | list[str]:
-    """Find sources that can be compiled, or say why there are none. `unreachable`: channels that may have a wheel."""
+    """Find sources that can be compiled, or say why not. `unreachable`: channels that may have a wheel."""
     name = canonicalize_name(requirement.name)
     if name == PYG_LIB and target.platform != DEFAULT:
         return [f"it is built by CMake, which is not set up here to compile for {target.platform.title}"]

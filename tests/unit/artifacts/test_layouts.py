@@ -111,7 +111,7 @@ def test_a_registry_image_where_a_build_is_meant_is_named_as_what_it_is(command,
     assert "there is no image" not in err
 
 
-def test_inspect_of_a_layout_of_others_leaves_out_sizes_that_nobody_knows(tmp_path, typed):
+def test_inspect_of_a_layout_of_others_leaves_out_unknown_sizes(tmp_path, typed):
     small_layouts.layout(tmp_path / "other", *LAYERS)
     out = typed("inspect", str(tmp_path / "other"))[1]
     assert "layer 0" in out
