@@ -1,4 +1,4 @@
-"""The layout that an image is read from: one of this machine; of a registry's image, which is pulled, the cache."""
+"""The layout that an image is read from: one of this machine; of a registry, a tar or an engine's store, the cache."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,17 +8,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.artifacts import pull
-from graphcrate.artifacts.locate import check_platform, find_image, foreign_report, locate
+from graphcrate.artifacts import pull, saved, saved_layout
+from graphcrate.artifacts.locate import Located, check_platform, find_image, foreign_report, locate
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildReport
+from graphcrate.model.tree import Form
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout
 from graphcrate.oci.registry import Repository
 from ocilayout import spec
 from ociregistry.reference import Reference
+
+#: forms of images of which the cache becomes the layout
+BROUGHT: tuple[Form, ...] = ("registry", "archive", "docker", "podman")
+_ENDINGS = (".gz", ".zst", ".tgz", ".tar", ".docker", ".oci")  #: of archives' names, the last one first
 
 
 class FoundImage(NamedTuple):
@@ -27,25 +32,34 @@ class FoundImage(NamedTuple):
     layout: Layout
     report: BuildReport
     pull: Callable[[], None]
-    name: Reference | None = None  #: on a registry; such a layout is the cache's, beside which no result belongs
+    place: str  #: where it was found, for people
+    stem: str = ""  #: of a result's name in this folder, where the layout is the cache's, beside which none belongs
 
 
-def find(ref: str, output: Path, ctx: Context, platform: Platform | None = None) -> FoundImage:
-    """Find an image as `locate.find_image`, or on a registry, whose documents are brought into the cache.
+def find(ref: str, output: Path, ctx: Context, platform: Platform | None = None, *, layers: bool = True) -> FoundImage:
+    """Find an image as `locate.find_image`; of a registry, a tar or an engine's store, bring it into the cache.
 
-    Raises as `find_image` and `pull.documents`; `FoundImage.pull` raises NetworkError, IntegrityError, DiskFullError.
+    Of a registry's image the documents alone, and its layers by `FoundImage.pull`. A tar is read once; its layers stay
+    in the cache unless no `layers` are wanted. Raises as `find_image`, `pull.documents`, `saved.opened` and
+    `saved_layout.read`; `FoundImage.pull` raises NetworkError, IntegrityError, DiskFullError.
     """
-    located = locate(ref, output)
-    if located.form != "registry":
-        return FoundImage(*find_image(ref, output, platform), lambda: None)
-    name = reference.parse(located.name)
+    image = locate(ref, output)
+    if image.form not in BROUGHT:
+        layout, report = find_image(ref, output, platform)
+        return FoundImage(layout, report, lambda: None, report.layout)
+    if image.form == "registry":
+        return _on_registry(ref, reference.parse(image.name), ctx, platform)
+    with saved.opened(image, ctx) as tar:
+        layout = saved_layout.read(tar, ctx, platform or this_machine(), layers=layers)
+    _check_layout(layout, image.ref, platform)
+    name, tag = _name_in_tar(image)
+    return _in_cache(layout, name, tag, lambda: None, f"in {image.ref}")
+
+
+def _on_registry(ref: str, name: Reference, ctx: Context, platform: Platform | None) -> FoundImage:
     source, layout = pull.read_layout(name, ctx, platform or this_machine())
-    check_platform(ref, f"{layout.config.os}/{layout.config.architecture}", platform)
-    pull.check_types(layout.layers, str(name), "name another image")
-    tag = {spec.REF_NAME: name.tag} if name.tag else {}
-    layout = replace(layout, descriptor=msgspec.structs.replace(layout.descriptor, annotations=tag))
-    report = msgspec.structs.replace(foreign_report(layout, name.name), layout="")
-    return FoundImage(layout, report, partial(_pull, source, name, layout, ctx), name)
+    _check_layout(layout, ref, platform)
+    return _in_cache(layout, name.name, name.tag, partial(_pull, source, name, layout, ctx), "on the registry")
 
 
 def _pull(source: Repository, name: Reference, layout: Layout, ctx: Context) -> None:
@@ -53,3 +67,27 @@ def _pull(source: Repository, name: Reference, layout: Layout, ctx: Context) -> 
     if missing:
         ctx.cache.require(sum(layer.size for layer in missing), f"the layers of {name}")
         pull.bring(source, str(name), missing, ctx)
+
+
+def _check_layout(layout: Layout, ref: str, platform: Platform | None) -> None:
+    """Raise UsageError for an image of another platform than was asked for, ResolutionError for an unknown layer."""
+    check_platform(ref, f"{layout.config.os}/{layout.config.architecture}", platform)
+    pull.check_types(layout.layers, ref, "name another image")
+
+
+def _in_cache(layout: Layout, name: str, tag: str, bring: Callable[[], None], place: str) -> FoundImage:
+    tagged = msgspec.structs.replace(layout.descriptor, annotations={spec.REF_NAME: tag} if tag else {})
+    layout = replace(layout, descriptor=tagged)
+    report = msgspec.structs.replace(foreign_report(layout, name), layout="")
+    return FoundImage(layout, report, bring, place, "_".join(filter(None, (name.rpartition("/")[2], tag))))
+
+
+def _name_in_tar(image: Located) -> tuple[str, str]:
+    """Return name and tag: of an engine's image its own, of an archive that of the file."""
+    if image.form == "archive":
+        name = image.name
+        for ending in _ENDINGS:
+            name = name.removesuffix(ending)
+        return name, ""
+    name, _, tag = image.name.partition("@")[0].rpartition(":")
+    return (name, tag) if name and "/" not in tag else (image.name.partition("@")[0], "")

@@ -82,9 +82,8 @@ def locate(ref: str, output: Path) -> Located:
 
     A NAME:TAG@DIGEST of ours must still have that digest.
     """
-    for engine in ("docker", "podman"):
-        if ref.startswith(f"{engine}:") and not ref.startswith(reference.SCHEME):
-            return Located(ref=ref, form=engine, name=ref.removeprefix(f"{engine}:"))
+    if engine := store_of(ref):
+        return Located(ref=ref, form=engine, name=ref.removeprefix(f"{engine}:"))
     if ref.startswith(_ADDRESSES):
         raise UsageError(
             f"{ref} is an address of a file, and an image on a registry is named without oras:// or http://",
@@ -97,6 +96,13 @@ def locate(ref: str, output: Path) -> Located:
     if not is_path and (name := reference.on_registry(ref)):
         return Located(ref=ref, form="registry", name=name)
     raise _missing(ref, output)
+
+
+def store_of(ref: str) -> Literal["docker", "podman"] | None:
+    """Return the engine that has the image in its store, by how it is named: docker:NAME."""
+    if ref.startswith(reference.SCHEME):
+        return None
+    return "docker" if ref.startswith("docker:") else "podman" if ref.startswith("podman:") else None
 
 
 def is_image_file(ref: str) -> bool:

@@ -14,7 +14,11 @@ from sifsquash.values import Compression
 
 Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
 AnyLayout = Annotated[
-    str, typer.Argument(help="NAME:TAG below dist/, the path of an OCI layout, or REGISTRY/NAME:TAG.", metavar="REF")
+    str,
+    typer.Argument(
+        help="NAME:TAG below dist/, the path of a layout or a tar, REGISTRY/NAME:TAG, docker:NAME or podman:NAME.",
+        metavar="REF",
+    ),
 ]
 
 
@@ -28,8 +32,8 @@ def inspect(
     from graphcrate.artifacts import layouts
     from graphcrate.cli import tables
 
-    image = layouts.find(named(ref, output), output, here(plain_http=plain_http))
-    tables.write(image.report, tables.inspect(image.report, image.layout.environment), as_json=as_json)
+    image = layouts.find(named(ref, output), output, here(plain_http=plain_http), layers=False)
+    tables.write(image.report, tables.inspect(image.report, image.layout.environment, image.place), as_json=as_json)
 
 
 def why(ref: Ref, output: options.Output = Path("dist"), as_json: options.Json = False) -> None:

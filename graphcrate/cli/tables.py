@@ -28,6 +28,7 @@ from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
 from graphcrate.model.words import joined, number_of, printable, size
 from graphcrate.publish.destinations.bases import SharedBase
+from ocilayout import spec
 
 _MARK_STYLES: dict[Mark, str] = {
     "native": "green", "jit": "yellow", "built": "cyan", "unknown": "dim", "rejected": "dim",
@@ -263,8 +264,8 @@ def _smoke(suite: SmokeReport, report: BuildReport) -> AnswerLine:
     return AnswerLine(suite.suite, f"{suite.status} on {suite.device} in {suite.seconds:.0f} s{where}")
 
 
-def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
-    """An image: identity, layers with their largest owners, environment, packages."""
+def inspect(report: BuildReport, environment: Mapping[str, str], place: str) -> Answer:
+    """An image: identity, where it is, layers with their largest owners, environment, packages."""
     sections = {
         "layers, largest first": [_layer(layer) for layer in sorted(report.layers, key=lambda layer: -layer.size)],
         "environment": [AnswerLine(name, value) for name, value in environment.items()],
@@ -279,10 +280,10 @@ def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
     if report.fallback:
         limits = tuple(f"it {limit}" for limit in report.fallback.limits)
         sections["fall-back"] = [AnswerLine("", report.fallback.meaning, limits)]
-    layers, place = number_of(len(report.layers), "layer"), report.layout or "on the registry"
+    compressed = "" if any(layer.media_type == spec.LAYER_TAR for layer in report.layers) else " compressed"
     opening = (
-        f"{report.name}:{report.tag}@{report.digest}",
-        f"{size(report.bytes)} compressed in {layers}, {place}",
+        f"{report.name}{f':{report.tag}' if report.tag else ''}@{report.digest}",
+        f"{size(report.bytes)}{compressed} in {number_of(len(report.layers), 'layer')}, {place}",
     )
     return Answer(tuple(Section(tuple(entries), heading) for heading, entries in sections.items()), opening)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts import origin
-from graphcrate.artifacts.locate import check_given_digest, is_image_file
+from graphcrate.artifacts.locate import check_given_digest, is_image_file, store_of
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.plan.planning import EXAMPLES
 from graphcrate.model.command import ETC, command
@@ -39,7 +39,7 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
     if path.suffix in _ENDINGS or path.is_file():
         if path.suffix not in opens:
             made = (
-                command("convert", "NAME:TAG", to=form[1:])
+                command("convert", ref if path.suffix == ".tar" and path.is_file() else "NAME:TAG", to=form[1:])
                 if opens
                 else command("job", f"{job.registry}/NAME:TAG", runtime=runtime)
             )
@@ -52,6 +52,15 @@ def find_image(ref: str, runtime: str, output: Path) -> str:
             )
         # as given: the file may be on the cluster alone
         return f"./{path}" if job.is_dotted and not str(path).startswith((".", "/")) else str(path)
+    if (engine := store_of(ref)) == runtime:
+        return ref.removeprefix(f"{engine}:")
+    if engine:
+        raise UsageError(
+            f"{ref} is in the store of {engine} on this machine, and {runtime} opens {form}",
+            next_step=f"{command('convert', ref, to=form[1:])}    makes one"
+            if opens
+            else f"push it, and name it so: {job.registry}/NAME:TAG",
+        )
     folder = output / ref.partition("@")[0].replace(":", "/")
     ours = ":" in ref and folder.is_dir()
     if opens and ours:

@@ -351,13 +351,34 @@ def test_docker_archive_loads_with_the_same_id_and_runs(made, plain, docker):
     assert call(*run, "cat", "/opt/replaced", environment=environment) == "now a file"
 
 
+def check_same(ref, other, place, environment, folder):
+    """The SIF of an image in a tar or an engine's store has the files of another, and names a layout of its own."""
+    there = SimpleNamespace(**{**vars(place), "environment": environment})
+    file = folder / "brought.sif"
+    told = convert(ConvertRequest(ref=ref, to="sif", output=file, force=True), there)
+    assert (told.unchanged, opening.compare(str(file), str(other), place, ALLOWANCES).unexpected) == (False, ())
+    assert convert(ConvertRequest(ref=ref, to="sif", output=file), there).unchanged
+    return told.layout
+
+
+@pytest.mark.engine("docker daemon", "apptainer build")
+def test_image_of_docker_and_its_saved_tar_convert_to_the_same_sif(made, plain, docker, apptainer, place, scratch):
+    environment = {**os.environ, "DOCKER_HOST": docker}
+    call("docker", "load", "--input", made("docker", plain), environment=environment)
+    call("docker", "save", "--output", scratch / "saved.tar", "tricky:1.0", environment=environment)
+    refs = (str(scratch / "saved.tar"), "docker:tricky:1.0")
+    assert len({check_same(ref, made("sif", plain), place, environment, scratch) for ref in refs}) == 1
+    assert call("apptainer", "run", scratch / "brought.sif", environment=apptainer).strip() == "the command"
+
+
 @pytest.mark.engine("podman", "runc")
 @pytest.mark.parametrize("to", ["docker", "oci-archive"])
-def test_podman_loads_oci_and_docker_archives_with_the_same_id(made, plain, podman, to):
+def test_podman_loads_oci_and_docker_archives_with_the_same_id(made, plain, podman, to, place, scratch):
     name = call("podman", "load", "--quiet", "--input", made(to, plain), environment=podman).strip().rpartition(" ")[2]
     told = json.loads(call("podman", "image", "inspect", name, environment=podman))[0]
     assert f"sha256:{told['Id'].removeprefix('sha256:')}" == plain.manifest.config.digest
     assert "TRICKY=two words" in told["Config"]["Env"]
+    check_same(f"podman:{name}", made("sif", plain), place, podman, scratch)
 
 
 @pytest.mark.engine("skopeo", "umoci")

@@ -77,11 +77,11 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
 
 
 def _default(request: ConvertRequest, image: layouts.FoundImage, name: str) -> Path:
-    """Return where the result goes: beside the layout; of a registry's image in this folder, as others name it."""
+    """Return where the result goes: beside the layout; of the cache's in this folder, as others name it."""
     suffix = SUFFIXES[request.to]
-    if image.name is None:
-        return image.layout.path.absolute().parent / f"{name}{suffix}"
-    return Path(f"{name}_{image.name.tag}{suffix}" if image.name.tag else f"{name}{suffix}").absolute()
+    if image.stem:
+        return Path(f"{image.stem}{suffix}").absolute()
+    return image.layout.path.absolute().parent / f"{name}{suffix}"
 
 
 def _kernel(request: ConvertRequest, report: BuildReport, ctx: Context) -> str | None:

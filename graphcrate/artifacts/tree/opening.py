@@ -61,12 +61,8 @@ def _reader(image: Located, fetch: Fetch, platform: Platform = DEFAULT) -> Calla
             raise UsageError(
                 f"{image.ref} has no OCI layout", cause="An engine built it.", next_step=f"give docker:{image.name}"
             )
-        case "docker":
-            return partial(archives.read_docker, image.name)
-        case "podman":
-            return partial(archives.read_podman, image.name)
-        case "archive":
-            return partial(archives.read_file, image.ref, image.path)
+        case "docker" | "podman" | "archive":
+            return partial(archives.read_saved, image)
         case "folder":
             if not any(image.path.iterdir()):
                 raise UsageError(f"the folder {image.path} is empty", next_step=f"give {FORMS}")

@@ -31,6 +31,8 @@ from graphcrate.model.suite import SUITES
 from graphcrate.model.trial import Device, TrialOrder
 from graphcrate.smoke import memory
 
+#: forms of images that `run` starts in our own sandbox though no engine's name was typed; of other tools' ones
+_RUN_BY_US = ("registry", "archive")
 #: of an image, who makes it what a runner opens; None where it cannot be. True: Slurm starts containers itself
 Opener = Callable[[Located, Context, bool], Artifact | None]
 
@@ -98,9 +100,9 @@ def open_by(source: Located, runner: str, ctx: Context, *, pyxis: bool = False) 
         step = f"--runner {default}    opens it" if default != chosen else str(command("list"))
         file = f"{command('convert', source.ref, to='sif')}    makes a .sif to give"
         if (default, chosen) == ("slurm", "slurm"):
-            elsewhere = file if source.form == "registry" else "give a .sif"
+            elsewhere = file if source.form in layouts.BROUGHT else "give a .sif"
             step = f"--runner slurm --partition NAME    where srun has --container-image; elsewhere {elsewhere}"
-        elif source.form == "registry":
+        elif source.form in layouts.BROUGHT:
             step = file
         raise UsageError(
             f"{chosen or 'no runner'} cannot open {source.ref}", cause=f"It opens {opens}.", next_step=step
@@ -112,7 +114,7 @@ def run(source: Located, runner: str, request: RunRequest, ctx: Context) -> int:
     """Run a program in an image by this runner, with this terminal; returns its exit code. Raises UsageError."""
     runner = _check_names((), runner)
     layout = source.layout() if source.has_layout else None
-    if source.form == "registry" and runner in ("auto", "embedded"):
+    if runner in ("auto", "embedded") and source.form in (_RUN_BY_US if runner == "auto" else layouts.BROUGHT):
         pulled = layouts.find(source.ref, Path(), ctx, source.platform)
         pulled.pull()
         layout = pulled.layout

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from graphcrate.artifacts import pull
-from graphcrate.artifacts.tree import archives
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, LayoutError
 from graphcrate.model.platform import AMD64, ARM64
@@ -15,7 +14,7 @@ from graphcrate.oci import access, index, reference
 from graphcrate.oci.layout import read_layout
 from ocilayout import spec
 from tests.made import refused
-from tests.unit.artifacts.test_tree_readers import tools_in
+from tests.unit.artifacts.test_tree_readers import read_archive, tools_in
 from tests.unit.registry_server import RegistryServer
 from tests.unit.tars import file, sha256, tar
 
@@ -81,7 +80,7 @@ def by_archive(documents, root, folder):
     listed = file("index.json", json.dumps({"schemaVersion": 2, "manifests": [root]}).encode())
     (folder / "image.tar").write_bytes(tar([*blobs, listed]))
     with tools_in(folder) as tools:
-        opened = archives.read_file("image.tar", folder / "image.tar", tools)
+        opened = read_archive("image.tar", folder / "image.tar", tools)
     return opened.manifest, opened.index
 
 

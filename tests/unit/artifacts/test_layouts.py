@@ -1,22 +1,27 @@
-"""An image of a registry that is converted and inspected: what is pulled, how the result is named, what is refused."""
+"""Images of a registry and in tars, converted and inspected: what is brought, how results are named, refusals."""
 
+import contextlib
+import gzip
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from graphcrate.artifacts import layouts
+from graphcrate.artifacts import layouts, saved
 from graphcrate.artifacts.conversion.job import ConvertRequest
 from graphcrate.artifacts.conversion.run import convert
-from graphcrate.model.errors import ResolutionError, UsageError
+from graphcrate.model.errors import DiskFullError, LayoutError, ResolutionError, UsageError
 from graphcrate.model.platform import platform_named
 from graphcrate.oci.layout import read_layout
 from ocilayout import spec
 from sifsquash import sif
 from sifsquash.squashfs import Squashfs
+from tests.made import refused
 from tests.unit import small_layouts
-from tests.unit.tars import file, folder
+from tests.unit.artifacts.test_tree_readers import CONFIG, docker_archive, oci_archive
+from tests.unit.tars import file, folder, sha256, tar
 
 LAYERS = ([folder("opt", mode=0o755), file("opt/a", b"a" * 70_000)], [file("opt/b", b"b")])
 RUN = {"Env": ["PATH=/usr/bin", "A=1"], "Cmd": ["sh"]}
@@ -116,3 +121,127 @@ def test_inspect_of_a_layout_of_others_leaves_out_unknown_sizes(tmp_path, typed)
     out = typed("inspect", str(tmp_path / "other"))[1]
     assert "layer 0" in out
     assert "unpacked" not in out
+
+
+# --- images in tars ---------------------------------------------------------------------------------------------------
+
+
+def configuration(layers=LAYERS, **more):
+    """An image configuration with the digests of these layers."""
+    return {**CONFIG, "rootfs": {"type": "layers", "diff_ids": [sha256(tar(layer)) for layer in layers]}, **more}
+
+
+SAVED = {
+    "docker": docker_archive(LAYERS, configuration()),
+    "docker 25": docker_archive(LAYERS, configuration(), modern=True),
+    "gzip": gzip.compress(docker_archive(LAYERS, configuration())),
+    "oci": oci_archive(entries=LAYERS, config=configuration()),
+    "oci zstd": oci_archive(spec.LAYER_ZSTD, entries=LAYERS, config=configuration()),
+}
+
+
+def in_folder(folder, data, monkeypatch, name="app.tar"):
+    """Go to a folder with a tar in it, and return the tar's name."""
+    monkeypatch.chdir(folder)
+    (folder / name).write_bytes(data)
+    return name
+
+
+@pytest.mark.parametrize("data", SAVED.values(), ids=SAVED)
+def test_convert_of_a_saved_image_writes_a_sif_beside_the_tar(data, tmp_path, context, monkeypatch):
+    ref = in_folder(tmp_path, data, monkeypatch)
+    made = converted(ref, context, kernel="3.10")
+    assert (made.path, made.compression) == (str(tmp_path / "app.sif"), "gzip")
+    assert paths(Path(made.path)) == {"/opt/a", "/opt/b"}
+    assert converted(ref, context, kernel="3.10").unchanged
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [("a.tar.gz", "a.sif"), ("a.docker.tar", "a.sif"), ("a.oci.tar", "a.sif"), ("a.tgz", "a.sif"), ("a", "a.sif")],
+)
+def test_result_of_a_tar_is_named_as_the_tar_without_its_ending(name, made, tmp_path, context, monkeypatch):
+    ref = in_folder(tmp_path, SAVED["docker"], monkeypatch, name)
+    assert converted(ref, context).path == str(tmp_path / made)
+
+
+def test_saved_image_has_one_digest_in_each_form_of_docker(tmp_path, context, monkeypatch):
+    forms = ("docker", "docker 25", "gzip")
+    refs = [in_folder(tmp_path, SAVED[form], monkeypatch, f"{form}.tar") for form in forms]
+    assert len({layouts.find(ref, tmp_path, context).layout.digest for ref in refs}) == 1
+
+
+def test_saved_image_to_an_archive_gives_a_whole_layout_with_its_configuration(tmp_path, context, monkeypatch):
+    made = converted(in_folder(tmp_path, SAVED["docker"], monkeypatch), context, "oci-archive")
+    shutil.unpack_archive(made.path, tmp_path / "copy", "tar")
+    layout = read_layout(tmp_path / "copy")
+    assert (layout.digest, layout.environment) == (made.layout, {"PATH": "/bin", "EMPTY": ""})
+    assert [sha256(layout.blob(layer.digest).read_bytes()) for layer in layout.layers] == [
+        layer.digest for layer in layout.layers
+    ]
+
+
+def test_inspect_of_a_saved_image_says_where_it_is_and_keeps_no_layer(tmp_path, context, monkeypatch, typed):
+    ref = in_folder(tmp_path, SAVED["docker"], monkeypatch)
+    assert re.match(r"app@sha256:[0-9a-f]{64}\n.*kB in 2 layers, in app\.tar\n", typed("inspect", ref)[1])
+    code, out, _ = typed("inspect", ref, "--json")
+    layers = json.loads(out)["layers"]
+    assert (code, len(layers)) == (0, len(LAYERS))
+    assert not [layer for layer in layers if context.cache.blob(layer["digest"]).exists()]
+
+
+def test_convert_of_a_saved_image_for_another_platform_names_it(tmp_path, context, monkeypatch):
+    ref = in_folder(tmp_path, SAVED["docker"], monkeypatch)
+    with pytest.raises(UsageError, match=r"app\.tar is an image for linux/amd64, and linux/arm64 was asked for"):
+        converted(ref, context, platform=platform_named("linux/arm64"))
+
+
+OTHERS = ([file("opt/other", b"x")], LAYERS[1])
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (docker_archive(LAYERS, configuration(OTHERS)), "is damaged: its bytes hash to"),
+        (docker_archive(LAYERS, configuration(LAYERS[:1])), "it has 2 layers, and its configuration tells of 1"),
+        (oci_archive(spec.LAYER_TAR, entries=LAYERS, config=configuration(OTHERS)), "is damaged: its bytes hash to"),
+        (SAVED["oci"].replace(b"+gzip", b"+oops"), "damaged"),
+        (SAVED["docker"][:5000], "the tar ends"),
+        (docker_archive(LAYERS, configuration(), images=2), "has 2 images"),
+        (b"\x1f\x8bnothing", "broken"),
+    ],
+    ids=["another layer", "fewer layers", "another layer of OCI", "altered manifest", "cut off", "two images", "junk"],
+)
+def test_damaged_saved_image_is_refused_with_its_name_and_leaves_no_file(data, said, tmp_path, context, monkeypatch):
+    ref = in_folder(tmp_path, data, monkeypatch)
+    with refused(LayoutError, "app.tar: ", said):
+        converted(ref, context)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("app")] == ["app.tar"]
+
+
+def test_saved_image_larger_than_the_cache_disk_is_refused_before_it_is_read(tmp_path, context, monkeypatch):
+    ref = in_folder(tmp_path, SAVED["docker"], monkeypatch)
+    monkeypatch.setattr("graphcrate.host.disk.cache.Cache.free_bytes", lambda _: 10)
+    with pytest.raises(DiskFullError, match=r"the layers of app\.tar needs"):
+        converted(ref, context)
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("pyg:1.0", "pyg_1.0"),
+        ("pyg", "pyg"),
+        ("host:5000/team/pyg", "pyg"),
+        ("host:5000/team/pyg:2", "pyg_2"),
+        ("team/pyg:1@sha256:ab", "pyg_1"),
+    ],
+)
+def test_image_of_an_engine_is_named_without_its_registry(name, stem, tmp_path, context, monkeypatch):
+    ref = in_folder(tmp_path, SAVED["docker"], monkeypatch)
+
+    @contextlib.contextmanager
+    def opened(image, ctx):
+        yield saved.SavedTar(f"podman:{image.name}", [Path(ref).read_bytes()], 0)
+
+    monkeypatch.setattr(saved, "opened", opened)
+    assert converted(f"podman:{name}", context).path == str(tmp_path / f"{stem}.sif")

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import zstandard
 
+from graphcrate.artifacts.locate import Located
 from graphcrate.artifacts.tree import archives, filesystems
 from graphcrate.artifacts.tree.compare import is_kept
 from graphcrate.artifacts.tree.layers import read_layout
@@ -91,6 +92,10 @@ def tools(tmp_path):
         yield made
 
 
+def read_archive(ref, path, tools):
+    return archives.read_saved(Located(ref=ref, form="archive", name=path.name, path=path), tools)
+
+
 def docker_archive(entries=LAYERS, config=CONFIG, *, modern=False, images=1):
     """An archive as of `docker save`: 20.10 with a folder per layer, 25 and later with blobs."""
     form = "blobs/sha256/{}" if modern else "{}/layer.tar"
@@ -104,7 +109,7 @@ def as_files(documents):
     return [file(name, json.dumps(document).encode()) for name, document in documents.items()]
 
 
-def oci_archive(media_type=spec.LAYER_GZIP, *, nested=False, entries=LAYERS):
+def oci_archive(media_type=spec.LAYER_GZIP, *, nested=False, entries=LAYERS, config=CONFIG):
     """An archive as skopeo writes for oci-archive."""
     blobs = {}
 
@@ -113,8 +118,8 @@ def oci_archive(media_type=spec.LAYER_GZIP, *, nested=False, entries=LAYERS):
         return {"mediaType": kind, "digest": sha256(data), "size": len(data)}
 
     layers = [add(compressed(tar(layer), media_type), media_type) for layer in entries]
-    config = add(json.dumps(CONFIG).encode(), spec.CONFIG)
-    manifest = add(json.dumps({"schemaVersion": 2, "config": config, "layers": layers}).encode(), spec.MANIFEST)
+    listed = add(json.dumps(config).encode(), spec.CONFIG)
+    manifest = add(json.dumps({"schemaVersion": 2, "config": listed, "layers": layers}).encode(), spec.MANIFEST)
     if nested:
         ours = {**manifest, "platform": {"os": "linux", "architecture": "amd64"}}
         others = {**manifest, "platform": {"os": "unknown", "architecture": "unknown"}}
@@ -139,7 +144,7 @@ ARCHIVES = {
 @pytest.mark.parametrize("archive", ARCHIVES.values(), ids=ARCHIVES)
 def test_an_archive_is_read_in_one_pass(tmp_path, tools, archive):
     (tmp_path / "image.tar").write_bytes(archive)
-    opened = archives.read_file("image.tar", tmp_path / "image.tar", tools)
+    opened = read_archive("image.tar", tmp_path / "image.tar", tools)
     assert opened.entries == TREE
     assert opened.settings == SETTINGS
     assert opened.owners
@@ -150,7 +155,7 @@ def test_linked_layer_in_a_docker_archive_is_read(tmp_path, tools):
     manifest = [{"Config": "c.json", "RepoTags": None, "Layers": ["one/layer.tar", "two/layer.tar"]}]
     layers = [file("one/layer.tar", tar([file("a", b"a")])), symlink("two/layer.tar", "../one/layer.tar")]
     (tmp_path / "image.tar").write_bytes(tar([*layers, *as_files({"c.json": CONFIG, "manifest.json": manifest})]))
-    assert archives.read_file("x", tmp_path / "image.tar", tools).entries["/a"] == content(b"a")
+    assert read_archive("x", tmp_path / "image.tar", tools).entries["/a"] == content(b"a")
 
 
 def itself():
@@ -177,7 +182,7 @@ def itself():
 def test_file_that_is_no_image_is_a_layout_error_with_its_name(tmp_path, tools, data, message):
     (tmp_path / "image.tar").write_bytes(data)
     with pytest.raises(LayoutError, match=message) as caught:
-        archives.read_file("the name", tmp_path / "image.tar", tools)
+        read_archive("the name", tmp_path / "image.tar", tools)
     assert str(caught.value).startswith("the name: ")
 
 
@@ -238,7 +243,7 @@ def test_broken_layers_of_an_archive_are_all_named(tmp_path, tools, make):
     path, count = tmp_path / "image.tar", len(LAYERS)
     layers = [[entry(f"x{number}", b"Z")] for number in range(count)]
     path.write_bytes(make(layers) if make is docker_archive else make(entries=layers))
-    found = archives.read_file("x", path, tools)
+    found = read_archive("x", path, tools)
     assert (found.entries, len(found.unread), found.settings) == ({}, count, SETTINGS)
     assert all(f"x{number} is of an unknown type" in unread for number, unread in enumerate(found.unread))
     with refused(LayoutError, f"{count} faults: layer "):
@@ -249,7 +254,7 @@ def test_broken_tar_outside_the_manifest_is_ignored(tmp_path, tools):
     documents = as_files({"c.json": CONFIG, "manifest.json": [{"Config": "c.json", "Layers": ["layer.tar"]}]})
     layers = [file("other.tar", b"no tar at all" * 100), file("layer.tar", tar([file("a", b"a")]))]
     (tmp_path / "image.tar").write_bytes(tar([*layers, *documents]))
-    assert archives.read_file("x", tmp_path / "image.tar", tools).entries["/a"] == content(b"a")
+    assert read_archive("x", tmp_path / "image.tar", tools).entries["/a"] == content(b"a")
 
 
 def flip(blob):

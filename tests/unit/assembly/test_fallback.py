@@ -132,7 +132,7 @@ def test_fallback_limits_are_in_plan_report_and_inspect(call):
     _, _, err = call("image", "torch", "--cuda", "11.8")
     (report,) = (read_report(path) for path in Path("dist/torch").glob("*-cu118*/report.json"))
     assert set(report.fallback.gains) == {"H100", "H200", "GH200"} < set(report.fallback.no_code)
-    shown = "".join(f"{line}\n" for line, _ in tables.inspect(report, {}).lines())
+    shown = "".join(f"{line}\n" for line, _ in tables.inspect(report, {}, "dist").lines())
     for text in (err.partition("  base ")[0], shown):
         assert report.fallback.meaning in text
         assert all(re.search(rf"\bit {re.escape(limit)}[;\n]", text) for limit in report.fallback.limits)

@@ -23,6 +23,7 @@ from graphcrate.render import job_image
 from sifsquash import squashfs
 from tests.made import refused
 from tests.unit import small_layouts, tars
+from tests.unit.artifacts.test_tree_readers import docker_archive
 
 REGISTRY = "registry.example.com/team/torch:1"
 PYXIS = (REGISTRY, "a.sqsh")  #: what pyxis alone opens
@@ -140,6 +141,22 @@ def test_run_of_a_registry_image_needs_no_engine(ctx, registry_server, monkeypat
     assert subject.run(image, "auto", RunRequest(), ctx) == 7
     (layout,) = ran
     assert (dict(layout.environment), layout.blob(layout.layers[0].digest).is_file()) == ({"A": "1"}, True)
+
+
+@pytest.mark.parametrize("runner", ["auto", "embedded"])
+def test_run_of_a_saved_image_needs_no_engine(runner, ctx, tmp_path, monkeypatch):
+    data = {"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}
+    (tmp_path / "image.tar").write_bytes(docker_archive((), {**data, "config": {"Env": ["A=1"]}}))
+    ran = []
+    monkeypatch.setattr(subject, "run_inside", lambda layout, *_: ran.append(dict(layout.environment)) or 7)
+    assert subject.run(locate(str(tmp_path / "image.tar"), ctx.root), runner, RunRequest(), ctx) == 7
+    assert ran == [{"A": "1"}]
+
+
+def test_saved_image_that_apptainer_shall_open_is_to_be_converted(ctx, tmp_path):
+    (tmp_path / "image.tar").write_bytes(docker_archive())
+    with refused(UsageError, "apptainer cannot open", f"./build.py convert {tmp_path}/image.tar --to sif    makes a"):
+        find(tmp_path / "image.tar", ctx, tmp_path, "apptainer", suites=("torch",))
 
 
 def test_pyxis_reference_to_a_registry_has_enroots_form(ctx, ours):

@@ -66,7 +66,7 @@ OF_GIT = {
 }
 #: (module, argument of an engine's `call` or `ask`)
 OF_ENGINES = {
-    ("artifacts.tree.archives", "str(saved)"): "the value of --output, in the cache",
+    ("artifacts.saved", "str(file)"): "the value of --output, in the cache",
     ("engines.oci", "*command"): "options with their values: a name and tag of ours, names of variables",
     ("engines.oci", "*words"): "options with their values",
     ("engines.oci", "str(archive)"): "the value of --input",

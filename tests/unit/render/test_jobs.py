@@ -272,6 +272,7 @@ REACHED = [
     ("pyg.sif", "singularity", "pyg.sif"),
     ("/lustre/pytorch-19.10-py3.simg", "singularity", "/lustre/pytorch-19.10-py3.simg"),
     ("docker://registry.example.com/a/pyg:1", "pyxis", "registry.example.com/a/pyg:1"),
+    ("docker:pyg:1", "docker", "pyg:1"),
 ]
 OUT_OF_REACH = [
     ("pyg:2", "singularity", "--to sif"),
@@ -284,6 +285,8 @@ OUT_OF_REACH = [
     ("pyg.docker.tar", "docker", "docker opens images on a registry, and not pyg.docker.tar"),
     ("registry.example.com/a/b:1", "singularity", "needs a file"),
     ("Not A Name", "docker", "not an image reference"),
+    ("docker:pyg:1", "singularity", r"store of docker .* opens \.sif"),
+    ("podman:pyg:1", "pai-dlc", "store of podman .* opens images on a registry"),
 ]
 
 
@@ -325,6 +328,14 @@ def test_file_of_another_runtime_is_offered_as_a_job_of_that_one(
     code, out, err = typed("job", ref, *more, "--command", "ls -l")
     assert (code, out) == (2, "")
     assert f"next:  ./build.py job {next_step}" in err
+
+
+@pytest.mark.parametrize("ref", ["pyg.tar", "docker:pyg:1", "podman:pyg"])
+def test_job_of_an_image_that_convert_takes_names_that_command(ref, typed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("pyg.tar").touch()
+    err = typed("job", ref, "--command", "ls", "--runtime", "singularity")[2]
+    assert f"next:  ./build.py convert {ref} --to sif" in err
 
 
 def test_job_paths_with_spaces_are_refused_by_pyxis_mounts_only(typed):
