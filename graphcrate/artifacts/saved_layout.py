@@ -81,7 +81,7 @@ def _manifest(image: saved.SavedImage[spec.Descriptor], cache: Cache) -> tuple[s
 
 
 def _read_layers(image: saved.SavedImage[spec.Descriptor]) -> Iterator[spec.Descriptor]:
-    """Yield the layers. Raises LayoutError for one that could not be read, or that the configuration has not."""
+    """Yield the layers. Raises LayoutError for one that could not be read, or is not the configuration's."""
     diff_ids = image.config.rootfs.diff_ids
     if len(image.layers) != len(diff_ids):
         raise LayoutError(f"it has {len(image.layers)} layers, and its configuration tells of {len(diff_ids)}")

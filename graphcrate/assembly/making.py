@@ -14,7 +14,7 @@ from graphcrate.assembly.output import ImageFolders, Journal
 from graphcrate.assembly.planned import Forecast, ImageContents
 from graphcrate.compat.facts import slim
 from graphcrate.compat.plan import planning
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.compat.variants import fallbacks
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.engines.backend import Built
@@ -103,7 +103,7 @@ class Maker:
                 renewals += 1
                 if renewals > _MOST_RENEWALS:  # mirrors of different ages could take turns for ever
                     raise
-                variant = own.with_apt(self.contents.variant, self.contents.additions)
+                variant = own_packages.with_apt(self.contents.variant, self.contents.additions)
                 if not base.renew_base(ctx, variant, resolved.lock, resolution.lock, compiler=is_compiler):
                     raise
                 ctx.progress.warn(

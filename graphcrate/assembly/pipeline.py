@@ -10,7 +10,7 @@ from graphcrate.assembly.job import BuildJob
 from graphcrate.assembly.making import LookUp
 from graphcrate.assembly.output import ImageFolders
 from graphcrate.compat.facts.addresses import cuda_label
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.compat.variants.catalog import lock_path
 from graphcrate.compat.variants.choice import select_variant
 from graphcrate.compat.variants.request import BuildRequest
@@ -148,7 +148,7 @@ def _build_locked(job: BuildJob, locked: Resolution, ctx: Context) -> BuildRepor
     if not additions:
         return _finish(job, stack, ctx, is_last=True)
     added = locking.for_gpus(locking.lock_additions(choice, locked, job.added, ctx), choice.gpu)
-    if not own.changes(additions, added.lock.additions.packages):
+    if not own_packages.changes(additions, added.lock.additions.packages):
         for note in added.lock.notes[len(stack.lock.notes) :]:
             ctx.progress.note(note)
         return _finish(job.of_stack(), stack, ctx, is_last=True)

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.compat.adopt import stack
 from graphcrate.compat.adopt.draft import StackSigns
-from graphcrate.compat.requirements import begun, own
+from graphcrate.compat.requirements import begun, own, own_packages, own_typed, package_text
 from graphcrate.compat.requirements.begun import Begun, Imports
 from graphcrate.compat.requirements.requirement_files import Within
 from graphcrate.compat.variants import catalog, explain
@@ -50,8 +50,10 @@ def init(folder: Path, ctx: Context) -> Written:
             cause=f"It would be one of {', '.join(begun.LISTS)}.",
             next_step="cd ~/project, then the same command",
         )
-    additions = own.read_requirements(folder / lists[0], Within(folder.resolve())) if lists else Additions()
-    listed = {own.name_of(package) for package in additions.packages} | {entry.name for entry in additions.expected}
+    additions = package_text.read_requirements(folder / lists[0], Within(folder.resolve())) if lists else Additions()
+    listed = {own_packages.name_of(package) for package in additions.packages} | {
+        entry.name for entry in additions.expected
+    }
     local = {name for path_, _ in read for name in (*Path(path_).parts[:-1], Path(path_).stem)}
     made = begun.begin((imports for _, imports in read if imports), local, listed, _of_stacks(ctx))
     cuda = _cuda(made.stack, additions.expected, ctx)
@@ -151,7 +153,7 @@ def edit(path: Path | None, packages: list[str], *, removes: bool) -> tuple[Path
     if not path.is_file():
         raise UsageError(f"there is no file {path}", next_step=f"{command('init')}    writes one")
     before = path.read_text(encoding="utf-8")
-    edited = begun.without(before, packages) if removes else begun.added(before, own.given(packages).packages)
+    edited = begun.without(before, packages) if removes else begun.added(before, own_typed.given(packages).packages)
     write_file(path, edited.encode())
     return path, before
 

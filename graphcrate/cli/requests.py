@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.cli.options import config
-from graphcrate.compat.requirements import mpi, own
+from graphcrate.compat.requirements import mpi, own, own_packages, own_typed
 from graphcrate.compat.variants.request import BuildRequest, SourceOptions, Verb
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host.sandbox.emulation import this_machine
@@ -41,7 +41,7 @@ def build_request(
     sources = sources or SourceOptions()
     if sources.walled and trust_paths:
         raise UsageError("--walled and --trust-paths contradict each other", next_step="leave one of them out")
-    typed = own.given(packages, requirements, apt, flavour, build_apt, build_env, walled=sources.walled)
+    typed = own_typed.given(packages, requirements, apt, flavour, build_apt, build_env, walled=sources.walled)
     stack = own.find_stack(name, cuda, trusts_paths=trust_paths)
     machine = machine or MachineRequest()
     return BuildRequest(
@@ -50,7 +50,7 @@ def build_request(
         platform=platform or ("" if verb == "render" else _native(machine)),
         machine=machine,
         sources=msgspec.structs.replace(sources, mirror=sources.mirror or config().mirror or None),
-        additions=mpi.with_library(own.merge_additions(stack.additions, typed)),
+        additions=mpi.with_library(own_packages.merge_additions(stack.additions, typed)),
         recipe=stack.file,
         verb=verb,
         requirements=tuple(requirements),

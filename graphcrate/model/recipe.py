@@ -204,7 +204,7 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     smoke_minutes: int = 10  #: the limit of each
     allow: tuple[Allowance, ...] = ()  #: findings of the audit that do not fail the image
     name: AnyFileName = ""  #: of the image; empty: the recipe's
-    flavour: str = ""  #: packages that go by one name: `compat.requirements.own.FLAVOURS`
+    flavour: str = ""  #: packages that go by one name: `compat.requirements.own_packages.FLAVOURS`
     channels: tuple[FurtherChannel, ...] = ()  #: where packages may be besides; of this machine, never recorded
     expected: tuple[Expected, ...] = ()
     hashes: dict[str, tuple[str, ...]] = {}  #: normalised name → sha256s, one of which its file has to have

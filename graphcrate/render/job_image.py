@@ -11,7 +11,7 @@ from graphcrate.artifacts import origin
 from graphcrate.artifacts.locate import check_given_digest, is_image_file, store_of
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.plan.planning import EXAMPLES
-from graphcrate.model.command import ETC, command
+from graphcrate.model.command import ETC, Command, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.runtime import JOBS, opened_on_slurm
@@ -26,58 +26,83 @@ _ENDINGS = (*dict.fromkeys(ending for form in JOBS.values() for ending in form.f
 def find_image(ref: str, runtime: str, output: Path) -> str:
     """Return the path or the reference by which a runtime opens an image. Raises UsageError where it cannot."""
     ref = on_registry(ref) if ref.startswith(SCHEME) else ref
-    path, job = Path(ref), JOBS[runtime]
-    opens = job.files
-    form = opens[0] if opens else "images on a registry"
+    path = Path(ref)
     if path.is_file() and origin.is_delta(path):
-        if not job.overlay:
-            raise UsageError(
-                f"{path} has what an image has over {origin.over(path).name} alone, and {runtime} takes whole images",
-                next_step=f"{command('convert', 'NAME:TAG', to=(*opens, '.docker')[0][1:])}    makes one",
-            )
-        return str(path.absolute())
+        return _delta(path, runtime)
     if path.suffix in _ENDINGS or path.is_file():
-        if path.suffix not in opens:
-            made = (
-                command("convert", ref if path.suffix == ".tar" and path.is_file() else "NAME:TAG", to=form[1:])
-                if opens
-                else command("job", f"{job.registry}/NAME:TAG", runtime=runtime)
-            )
-            another = opened_on_slurm(path.suffix) if job.is_slurm else ""
-            raise UsageError(
-                f"{runtime} opens {form}, and not {path.name}{', which is not here' if is_missing(ref) else ''}",
-                next_step=f"{command(ETC, runtime=another)}    (opens {path.suffix} in a job of Slurm); or {made}"
-                if another
-                else made,
-            )
-        # as given: the file may be on the cluster alone
+        return _file(ref, runtime)
+    if engine := store_of(ref):
+        return _in_store(ref, engine, runtime)
+    is_ours = ":" in ref and _folder(ref, output).is_dir()
+    return _built(ref, output, runtime) if is_ours and JOBS[runtime].files else _pulled(ref, runtime, is_ours=is_ours)
+
+
+def _folder(ref: str, output: Path) -> Path:
+    return output / ref.partition("@")[0].replace(":", "/")
+
+
+def _opens(runtime: str) -> str:
+    return (*JOBS[runtime].files, "images on a registry")[0]
+
+
+def _converted(ref: str, runtime: str) -> Command:
+    """Return the command that makes of an image what a runtime opens, which opens files."""
+    return command("convert", ref, to=JOBS[runtime].files[0][1:])
+
+
+def _delta(path: Path, runtime: str) -> str:
+    if not JOBS[runtime].overlay:
+        to = (*JOBS[runtime].files, ".docker")[0][1:]
+        raise UsageError(
+            f"{path} has what an image has over {origin.over(path).name} alone, and {runtime} takes whole images",
+            next_step=f"{command('convert', 'NAME:TAG', to=to)}    makes one",
+        )
+    return str(path.absolute())
+
+
+def _file(ref: str, runtime: str) -> str:
+    """Return the path as given: the file may be on the cluster alone."""
+    path, job = Path(ref), JOBS[runtime]
+    if path.suffix in job.files:
         return f"./{path}" if job.is_dotted and not str(path).startswith((".", "/")) else str(path)
-    if (engine := store_of(ref)) == runtime:
+    made = command("job", f"{job.registry}/NAME:TAG", runtime=runtime)
+    if job.files:
+        made = _converted(ref if path.suffix == ".tar" and path.is_file() else "NAME:TAG", runtime)
+    another = opened_on_slurm(path.suffix) if job.is_slurm else ""
+    raise UsageError(
+        f"{runtime} opens {_opens(runtime)}, and not {path.name}{', which is not here' if is_missing(ref) else ''}",
+        next_step=f"{command(ETC, runtime=another)}    (opens {path.suffix} in a job of Slurm); or {made}"
+        if another
+        else made,
+    )
+
+
+def _in_store(ref: str, engine: str, runtime: str) -> str:
+    if engine == runtime:
         return ref.removeprefix(f"{engine}:")
-    if engine:
-        raise UsageError(
-            f"{ref} is in the store of {engine} on this machine, and {runtime} opens {form}",
-            next_step=f"{command('convert', ref, to=form[1:])}    makes one"
-            if opens
-            else f"push it, and name it so: {job.registry}/NAME:TAG",
-        )
-    folder = output / ref.partition("@")[0].replace(":", "/")
-    ours = ":" in ref and folder.is_dir()
-    if opens and ours:
-        if "@" in ref:
-            check_given_digest(ref, output)
-        file = folder / f"{image_name(ref)}{form}"
-        if file.is_file():
-            return str(file.absolute())
-        raise UsageError(
-            f"{ref} does not exist as {file}", next_step=f"{command('convert', ref, to=form[1:])}    makes it"
-        )
+    pushed = f"push it, and name it so: {JOBS[runtime].registry}/NAME:TAG"
+    raise UsageError(
+        f"{ref} is in the store of {engine} on this machine, and {runtime} opens {_opens(runtime)}",
+        next_step=f"{_converted(ref, runtime)}    makes one" if JOBS[runtime].files else pushed,
+    )
+
+
+def _built(ref: str, output: Path, runtime: str) -> str:
+    if "@" in ref:
+        check_given_digest(ref, output)
+    file = _folder(ref, output) / f"{image_name(ref)}{_opens(runtime)}"
+    if file.is_file():
+        return str(file.absolute())
+    raise UsageError(f"{ref} does not exist as {file}", next_step=f"{_converted(ref, runtime)}    makes it")
+
+
+def _pulled(ref: str, runtime: str, *, is_ours: bool) -> str:
+    job = JOBS[runtime]
     if not job.pulls:
-        pulled = (
-            f"{command('convert', ref, to=form[1:])}    makes one" if on_registry(ref) else f"give the path of a {form}"
-        )
-        raise UsageError(f"{runtime} needs a file: there is no {ref}", next_step=pulled)
-    if job.pulls == "registry" and not on_registry(ref) and (ours or "/" not in ref):
+        form = f"give the path of a {_opens(runtime)}"
+        step = f"{_converted(ref, runtime)}    makes one" if on_registry(ref) else form
+        raise UsageError(f"{runtime} needs a file: there is no {ref}", next_step=step)
+    if job.pulls == "registry" and not on_registry(ref) and (is_ours or "/" not in ref):
         raise UsageError(
             f"{runtime} pulls from a registry, and {ref!r} names no registry",
             next_step=f"give its address there: {job.registry}/{ref}",
@@ -146,7 +171,7 @@ def _unknown(ref: str, known: str) -> str:
 def _stack_of(ref: str, output: Path, stacks: Sequence[Recipe]) -> Iterator[Recipe]:
     """Find the stack of an image, if there is one."""
     name, known = image_name(ref), ""
-    for folder in (output / ref.partition("@")[0].replace(":", "/"), Path(ref).parent):
+    for folder in (_folder(ref, output), Path(ref).parent):
         report = read_report(folder / "report.json")
         if report is not None and report.name == name:
             known = known or (report.asked.recipe if report.asked else report.name)

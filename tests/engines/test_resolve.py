@@ -13,7 +13,7 @@ import pytest
 
 from graphcrate.compat.facts import addresses
 from graphcrate.compat.plan import planning
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages, own_typed
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.disk.cache import Cache, kept_bytes
@@ -262,7 +262,11 @@ def add(server, chosen, cache, tmp_path, monkeypatch):
     stack = choose(context, {})
 
     def run(*packages, committed=None, **more):
-        given = own.merge_additions(Additions(**more), own.given(packages)) if more else own.given(packages)
+        given = (
+            own_packages.merge_additions(Additions(**more), own_typed.given(packages))
+            if more
+            else own_typed.given(packages)
+        )
         return stack.lock, additions.add(context, stack, given, committed).lock
 
     yield run
@@ -275,7 +279,7 @@ def test_a_page_of_links_that_requirements_name_gives_a_package(server, cache, t
     server.pyg("mine", {name: content})
     page = server.url("/whl/torch-mine.html").replace("://", "://me:hunter2@")
     (tmp_path / "requirements.txt").write_text(f"--find-links {page}\nmine\n")
-    given = own.given([], [tmp_path / "requirements.txt"])
+    given = own_typed.given([], [tmp_path / "requirements.txt"])
     (tmp_path / "requirements.txt").unlink()
     recipe = small_index.recipe(COMPATIBLE, extensions=())
     request = SourceOptions(further=given.channels)

@@ -15,7 +15,7 @@ from dockerread import installers
 from graphcrate.compat.adopt import stack
 from graphcrate.compat.adopt.draft import Clone, Draft, Fate, Item, Place, kinds
 from graphcrate.compat.facts.addresses import STACK_HOSTS, copied_index
-from graphcrate.compat.requirements import conda, own
+from graphcrate.compat.requirements import conda, own_packages, package_text
 from graphcrate.compat.requirements.requirement_files import read_text, without_build
 from graphcrate.compat.requirements.translated import is_stacks
 from graphcrate.model.command import command, setting
@@ -117,7 +117,7 @@ def take_list(draft: Draft, place: Place, name: str, line: int, extras: Sequence
     if path is None:
         raise UsageError(f"{name} is not in {draft.context}", next_step="name it in requirements, where it is")
     path += f"[{','.join(extras)}]" if extras else ""
-    read = own.read_requirements(draft.context / path, draft.within)
+    read = package_text.read_requirements(draft.context / path, draft.within)
     for entry in read.expected:
         stack.note_package(draft.evidence, f"{entry.name}{entry.specifier}", line) if is_stacks(entry.name) else None
         stack.note_label(draft.evidence, entry.build)
@@ -126,7 +126,7 @@ def take_list(draft: Draft, place: Place, name: str, line: int, extras: Sequence
             short = ".".join(version.split(",")[0].split(".")[:2])
             setattr(draft.evidence, entry.name, short)
     for package in read.packages:
-        if not own.is_local(package) and stack.is_known(own.name_of(package)):
+        if not own_packages.is_local(package) and stack.is_known(own_packages.name_of(package)):
             stack.note_package(draft.evidence, package, line)
             if Requirement(package).specifier:  # the stack's own in place of the file's version
                 add(draft.pip, Item(Requirement(package).name, line))
@@ -325,8 +325,8 @@ def _package(draft: Draft, place: Place, text: str, line: int) -> str:
     if _plain(text) in _TOOLS:
         return ""
     plain, expected = without_build(text, where)
-    package = own.read_package(plain, draft.context, where, draft.within)
-    if own.is_local(package):
+    package = package_text.read_package(plain, draft.context, where, draft.within)
+    if own_packages.is_local(package):
         return _named(draft, package, line)
     requirement = Requirement(package)
     for entry in expected:
@@ -348,7 +348,7 @@ def _of_folder(draft: Draft, place: Place, name: str, line: int) -> str:
             parsed.used = True
             inside = posixpath.relpath(full, target)
             text = f"git+{parsed.address._replace(subdirectory='' if inside == '.' else inside).written}"
-            package = own.read_package(text, draft.context, f"line {line}", draft.within)
+            package = package_text.read_package(text, draft.context, f"line {line}", draft.within)
             row = draft.rows[parsed.row]
             draft.rows[parsed.row] = row._replace(fate="recipe", what=f"pip: {package}")
             return _named(draft, package, line)
@@ -357,11 +357,11 @@ def _of_folder(draft: Draft, place: Place, name: str, line: int) -> str:
         raise UsageError(
             f"{name} is not a folder that is here", next_step="COPY it, or name its project in the recipe's pip"
         )
-    own.read_package(f"./{path}", draft.context, f"line {line}", draft.within)
+    package_text.read_package(f"./{path}", draft.context, f"line {line}", draft.within)
     written = "." if path == "." else f"./{path}"
     if bracket:
         listed_extras = f"{posixpath.normpath(posixpath.join(path, 'pyproject.toml'))}[{extras}"
-        own.read_requirements(draft.context / listed_extras, draft.within)
+        package_text.read_requirements(draft.context / listed_extras, draft.within)
         add(draft.requirements, Item(listed_extras, line))
     return _named(draft, written, line) + bracket + extras
 
@@ -383,7 +383,7 @@ def _of_conda(draft: Draft, text: str, line: int, notes: list[str]) -> str:
         if stack.is_known(requirement.name):
             stack.note_package(draft.evidence, named, line)
         else:
-            own.read_package(named, draft.context, f"line {line}")
+            package_text.read_package(named, draft.context, f"line {line}")
             made = _named(draft, named, line)
     if text.partition("=")[0].rpartition("::")[2] == "cpuonly":
         draft.evidence.cuda = "cpu"

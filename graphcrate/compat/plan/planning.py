@@ -12,7 +12,7 @@ from graphcrate.compat.facts import allowances, compilers, libraries, licences, 
 from graphcrate.compat.facts import slim as slimming
 from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.facts.cutoff import cutoff_of
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.model import plan as steps
 from graphcrate.model.command import setting
 from graphcrate.model.lock import Compilation, DebianBase, Drift, Lock, LockedPackage
@@ -149,7 +149,7 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions, slim: Slim | N
     if files := tuple(_added_files(additions)):
         more.append(steps.FilesStep(title=ADDED_FILES_TITLE, files=files))
     more = [*_cut_wheels(more, slim)]
-    name, tag = additions.name or plan.name, plan.tag + own.suffix(additions, names)
+    name, tag = additions.name or plan.name, plan.tag + own_packages.suffix(additions, names)
     labels = {"org.opencontainers.image.title": name, "org.opencontainers.image.version": tag}
     labels |= {allowances.LABEL: allowances.label(additions.allow)} if additions.allow else {}
     config = msgspec.structs.replace(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from packaging.utils import canonicalize_name
 
 from graphcrate.compat.facts import names
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.compat.requirements.conda import on_index
 from graphcrate.compat.requirements.translated import is_stacks
 from graphcrate.model.errors import UsageError
@@ -145,7 +145,7 @@ def devcontainer(name: str, image: str, mounts: Iterable[str]) -> str:
 
 def added(text: str, packages: Sequence[str]) -> str:
     """Return a recipe's text with these packages in `pip`, in place of those of the same name. Raises UsageError."""
-    kept = without(text, [own.name_of(package) for package in packages], missing_too=True)
+    kept = without(text, [own_packages.name_of(package) for package in packages], missing_too=True)
     before = tomllib.loads(kept).get("pip", [])
     words = ", ".join(map(_quoted, packages))
     if (key := _KEY.search(kept)) is None:
@@ -177,7 +177,7 @@ def without(text: str, removed: Sequence[str], *, missing_too: bool = False) -> 
     """Return a recipe's text without packages of these names in its `pip`. Raises UsageError for one that it lacks."""
     before = _read(text).get("pip", [])
     doomed = {str(canonicalize_name(name)) for name in removed}
-    listed = {own.name_of(package): package for package in before}
+    listed = {own_packages.name_of(package): package for package in before}
     if missing := sorted(doomed - listed.keys()):
         if not missing_too:
             raise UsageError(
@@ -193,9 +193,9 @@ def without(text: str, removed: Sequence[str], *, missing_too: bool = False) -> 
     strings, _ = _array(text, key.end())
     edited = text
     for start, end in reversed(strings):
-        if own.name_of(tomllib.loads(f"x = {text[start:end]}")["x"]) in doomed:
+        if own_packages.name_of(tomllib.loads(f"x = {text[start:end]}")["x"]) in doomed:
             edited = _cut(edited, start, end)
-    return _checked(text, edited, [package for package in before if own.name_of(package) not in doomed])
+    return _checked(text, edited, [package for package in before if own_packages.name_of(package) not in doomed])
 
 
 def _cut(text: str, start: int, end: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from graphcrate.compat.facts.facts import table_reader
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.model.command import setting
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.recipe import Additions
@@ -40,7 +40,7 @@ _mpis = table_reader("mpi", tuple[_Mpi, ...], "mpi")
 
 def with_library(additions: Additions) -> Additions:
     """The additions with Debian's MPI, and a note of it, for what loads one where none was asked for."""
-    names = {own.name_of(package) for package in additions.packages}
+    names = {own_packages.name_of(package) for package in additions.packages}
     for load in _loads():
         if load.package in names and names.isdisjoint(load.wheels) and set(load.debian).isdisjoint(additions.apt):
             other = setting(with_=f"{load.package} mpich")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from graphcrate.compat.failures.failure import More, same_with
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.model.command import Command, command
 from graphcrate.model.words import listed
@@ -34,7 +34,9 @@ class NextSteps:
         packages = self.typed.additions.packages
         if len(packages) > _MOST_NAMED and not self.typed.requirements:
             return command("image", "…", cuda=cuda)
-        return NextSteps(self._asking([package for package in packages if own.name_of(package) not in names])).on(cuda)
+        return NextSteps(
+            self._asking([package for package in packages if own_packages.name_of(package) not in names])
+        ).on(cuda)
 
     def from_channel(self, channel: str | None) -> Command:
         """The same with torch from this channel alone; None: from any."""

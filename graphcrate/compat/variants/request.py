@@ -8,7 +8,7 @@ import msgspec
 
 from graphcrate.compat.facts import build_environment
 from graphcrate.compat.facts.slim import Choice
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.model.command import OPTIONS, Command, Value, command
 from graphcrate.model.options import ROWS, BuildOption
@@ -197,7 +197,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
             pyg_lib="git" if self.sources.pyg_lib else "",  # a folder is of this machine; git has the same files
             flavour="devel" if self.sources.devel else "",
             slim=self.slim if self.slim != "no" else "",
-            additions=own.recorded(self.additions) if self.additions else None,
+            additions=own_packages.recorded(self.additions) if self.additions else None,
         )
 
 

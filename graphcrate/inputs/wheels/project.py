@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from graphcrate.compat.requirements.own import git_address
+from graphcrate.compat.requirements.own_packages import git_address
 from graphcrate.host.disk import trees
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.os_errors import MachineError
@@ -76,7 +76,7 @@ def of_commit(
     *,
     walled: bool = False,
 ) -> Path:
-    """The same of a git repository, as `own.git_address` reads it; a branch or tag is its commit of today.
+    """The same of a git repository, as `own_packages.git_address` reads it; a branch or tag is its commit of today.
 
     Raises NetworkError when git cannot fetch it, IntegrityError for a link that leads out of it, BuildError, and what
     `back_end` raises.

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from graphcrate.compat.facts import back_ends, cpu_only, sonames, together
 from graphcrate.compat.facts.compilers import folder_for
 from graphcrate.compat.facts.packages import requirements
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.host import settings
 from graphcrate.host.disk.cache import kept
 from graphcrate.model.command import command, setting
@@ -63,9 +63,9 @@ def add(
     offers = Offers.of_lock(context.sources, stack)
     additions = without_lacking(stack, additions, offers)
     refuse_traps(context, stack, additions.packages, offers)
-    packages = own.wanted_packages(additions)
-    local = [store_local(package, offers, context) for package in packages if own.is_local(package)]
-    named = [package for package in packages if not own.is_local(package)]
+    packages = own_packages.wanted_packages(additions)
+    local = [store_local(package, offers, context) for package in packages if own_packages.is_local(package)]
+    named = [package for package in packages if not own_packages.is_local(package)]
     # By what the stack is, not by what it was asked for: the same request is locked again with other packages.
     asked = [RULES, stack.contents_sha256, stack.candidate, additions.constraints, sorted(additions.apt), sorted(named)]
     asked.append(sorted(package.file.sha256 for package in local))
@@ -169,7 +169,7 @@ def _lock(
     moved = tuple(sorted(name for name in packages if name in there))
     notes += [f"{name} {packages[name].version} instead of the stack's {there[name].version}" for name in moved]
     notes += cpu_only.notes(packages.values(), stack.torch_cuda)
-    variant = own.with_apt(context.variant, additions)
+    variant = own_packages.with_apt(context.variant, additions)
     return msgspec.structs.replace(
         stack,
         created=max(stack.created, settings.day_began()),

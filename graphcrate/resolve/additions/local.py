@@ -7,7 +7,7 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from graphcrate.artifacts.wheel import open_wheel
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.host import git, settings
 from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.inputs.commits import shown
@@ -69,9 +69,9 @@ def store_local(package: str, offers: Offers, context: ResolveContext) -> Locked
 
 def _check_name(package: str, name: str) -> None:
     """Raises ResolutionError where a git address says another name than its project has."""
-    if package.startswith("/") or not (egg := own.git_address(package).egg) or canonicalize_name(egg) == name:
+    if package.startswith("/") or not (egg := own_packages.git_address(package).egg) or canonicalize_name(egg) == name:
         return
-    address = own.git_address(package)
+    address = own_packages.git_address(package)
     raise ResolutionError(
         f"{shown(address.url)} has {name}, and its address says egg={egg}",
         cause="A branch or tag may have moved, or the address is of another project.",

@@ -6,7 +6,7 @@ import msgspec
 from packaging.requirements import Requirement
 
 from graphcrate.compat.facts import names
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.compat.requirements.expected import lacking
 from graphcrate.model.command import command, filled
 from graphcrate.model.errors import ResolutionError
@@ -25,7 +25,7 @@ def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], 
     """
     traps: dict[str, names.Trap] = {}  #: as it was given
     for package in packages:
-        if not own.is_local(package):
+        if not own_packages.is_local(package):
             requirement = Requirement(package)
             trap = names.refused(requirement)
             if trap is None or stack.package(trap.name):
@@ -52,7 +52,11 @@ def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], 
 def without_lacking(stack: Lock, additions: Additions, offers: Offers) -> Additions:
     """Return the additions without what files alone ask for and no place has: the plan says each with its line."""
     left = {name for name in lacking(additions.expected, stack) if not any(offers.releases(name))}
-    kept = [package for package in additions.packages if own.is_local(package) or own.name_of(package) not in left]
+    kept = [
+        package
+        for package in additions.packages
+        if own_packages.is_local(package) or own_packages.name_of(package) not in left
+    ]
     return msgspec.structs.replace(additions, packages=tuple(kept))
 
 

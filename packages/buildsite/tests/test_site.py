@@ -25,7 +25,7 @@ from buildsite.work import SiteWork
 from graphcrate.artifacts.conversion.job import ConvertRequest
 from graphcrate.artifacts.conversion.run import convert
 from graphcrate.compat.adopt import written
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_typed
 from graphcrate.compat.variants import catalog
 from graphcrate.host.arguments import Argv
 from graphcrate.host.context import Context
@@ -535,7 +535,7 @@ def test_walled_packages_are_names_alone(package, tmp_path, monkeypatch):
     (tmp_path / "mypkg").mkdir()
     (tmp_path / "mypkg/setup.py").write_text("")
     with pytest.raises(UsageError, match=r"^packages: .* is not taken: only names of packages are"):
-        own.given([package], walled=True)
+        own_typed.given([package], walled=True)
 
 
 @pytest.mark.parametrize(
@@ -560,13 +560,13 @@ def test_walled_requirements_are_names_alone_and_a_refusal_speaks_of_that_file_o
     path.write_text(text)
     (tmp_path / "setup.py").write_text("")
     with pytest.raises(UsageError) as refused:
-        own.given([], [path.relative_to(tmp_path)], walled=True)
+        own_typed.given([], [path.relative_to(tmp_path)], walled=True)
     said = str(refused.value)
     assert said.startswith(f"requirements.txt:1: {error}")
     # who asks has neither this folder nor a shell here
     assert not [word for word in (str(tmp_path), "secret", "--trust-paths", "ls ", "./mypkg") if word in said]
     path.write_text("dgl\nase>=3\n")
-    assert own.given(["rdkit"], [path], walled=True).packages == ("rdkit", "dgl", "ase>=3")
+    assert own_typed.given(["rdkit"], [path], walled=True).packages == ("rdkit", "dgl", "ase>=3")
 
 
 def test_file_of_an_image_is_told_with_its_hash_as_it_is_now(call, image, tmp_path):

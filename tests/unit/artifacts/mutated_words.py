@@ -7,7 +7,7 @@ Rows of `test_mutated.TARGETS`. Each is taken, or refused by an error of ours.
 import contextlib
 import gzip
 
-from graphcrate.compat.requirements import expected, own
+from graphcrate.compat.requirements import expected, own, own_packages, own_typed, package_text
 from graphcrate.compat.variants import recipes, targets
 from graphcrate.inputs.wheels import sdist
 from graphcrate.model.errors import GraphcrateError
@@ -53,7 +53,7 @@ def beside(place):
 def requirements(data, place):
     beside(place)
     (place / "requirements.txt").write_bytes(data)
-    found = own.read_requirements(place / "requirements.txt")
+    found = package_text.read_requirements(place / "requirements.txt")
     named(found.packages, found.constraints)
 
 
@@ -63,7 +63,7 @@ def foreign(name):
     def reader(data, place):
         beside(place)
         (place / name).write_bytes(data)
-        found = own.read_requirements(place / name)
+        found = package_text.read_requirements(place / name)
         named(found.packages, found.constraints)
         further.lines(found.channels, ())
         expected.compared(found.expected, plain_lock())
@@ -74,22 +74,22 @@ def foreign(name):
 def words(data, place):
     beside(place)
     with contextlib.chdir(place):
-        named(own.given([data.decode("utf-8", "surrogateescape")]).packages, ())
+        named(own_typed.given([data.decode("utf-8", "surrogateescape")]).packages, ())
 
 
 def named(packages, constraints):
     """Accepted words have a name, for the tag."""
     for package in (*packages, *constraints):
         assert package
-        own.name_of(package)
+        own_packages.name_of(package)
 
 
 def recipe(data, place):
     beside(place)
     (place / "mine.toml").write_bytes(data)
     _, additions = own.load(place / "mine.toml")
-    named(own.wanted_packages(additions), additions.constraints)
-    own.suffix(additions, [*map(own.name_of, additions.packages)])
+    named(own_packages.wanted_packages(additions), additions.constraints)
+    own_packages.suffix(additions, [*map(own_packages.name_of, additions.packages)])
 
 
 def written(name, read):

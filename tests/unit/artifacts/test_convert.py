@@ -264,11 +264,10 @@ def test_result_that_an_older_format_packed_is_not_taken_for_the_same(tmp_path, 
     assert (made.unchanged, Path(made.path).read_bytes() == first) == (False, False)
 
 
-def test_convert_of_a_sif_squashfs_or_tar_is_refused_by_its_kind(tmp_path, image):
+def test_convert_of_a_sif_or_squashfs_is_refused_by_its_kind(tmp_path, image):
     made = converted(tmp_path)
     (tmp_path / "x.sqsh").write_bytes(b"hsqs")
-    (tmp_path / "x.tar").write_bytes(b"\x1f\x8b")
-    for path, what in ((made.path, "a SIF"), ("x.sqsh", "a squashfs"), ("x.tar", "an archive")):
+    for path, what in ((made.path, "a SIF"), ("x.sqsh", "a squashfs")):
         with refused(UsageError, f"is {what}", ", and this takes an OCI layout"):
             converted(tmp_path, ref=str(tmp_path / path))
     with refused(UsageError, "there is no image 'pyg:2'"):

@@ -190,6 +190,11 @@ def test_inspect_of_a_saved_image_says_where_it_is_and_keeps_no_layer(tmp_path, 
     assert not [layer for layer in layers if context.cache.blob(layer["digest"]).exists()]
 
 
+def test_tar_where_a_build_is_meant_is_named_as_an_archive(tmp_path, monkeypatch, typed):
+    ref = in_folder(tmp_path, SAVED["docker"], monkeypatch)
+    assert "app.tar is an archive" in typed("why", ref)[2]
+
+
 def test_convert_of_a_saved_image_for_another_platform_names_it(tmp_path, context, monkeypatch):
     ref = in_folder(tmp_path, SAVED["docker"], monkeypatch)
     with pytest.raises(UsageError, match=r"app\.tar is an image for linux/amd64, and linux/arm64 was asked for"):

@@ -7,7 +7,7 @@ from graphcrate.checks import wording
 from graphcrate.checks.audit import run as audit
 from graphcrate.compat.facts import allowances
 from graphcrate.compat.plan import planning
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own, own_packages
 from graphcrate.model.allowance import Allowance
 from graphcrate.model.audit import AuditFinding
 from graphcrate.model.contract import Settings
@@ -97,8 +97,8 @@ def test_allowance_of_a_recipe_is_in_plan_label_and_provenance(tmp_path):
     (tmp_path / "mine.toml").write_text(RECIPE)
     _, additions = own.load(tmp_path / "mine.toml")
     assert additions.allow == (DRAWING,)
-    assert own.recorded(additions).allow == (DRAWING,)
-    assert own.merge_additions(additions, Additions(packages=("ase",))).allow == (DRAWING,)
+    assert own_packages.recorded(additions).allow == (DRAWING,)
+    assert own_packages.merge_additions(additions, Additions(packages=("ase",))).allow == (DRAWING,)
     assert msgspec.json.decode(msgspec.json.encode(additions), type=Additions) == additions
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.compat.facts import back_ends, build_environment, compilers
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages, own_typed
 from graphcrate.inputs.extensions import CompileJob, back_end
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.model.errors import UsageError
@@ -68,7 +68,7 @@ def test_what_was_read_is_written_so_that_it_is_read_again(variables):
 )
 def test_what_is_no_variable_or_is_the_builds_own_is_refused_with_the_reason(text, words):
     with refused(UsageError, "--build-env: ", words):
-        own.given((), build_env=(text,))
+        own_typed.given((), build_env=(text,))
 
 
 def test_all_that_a_build_sets_is_refused_or_joined():
@@ -129,4 +129,4 @@ def test_what_is_for_compiling_alone_is_an_addition_so_that_it_is_refused_and_no
 
 def test_what_is_typed_goes_before_the_variables_of_a_recipe():
     first, second = Additions(build_environment={"A": "1"}), Additions(build_environment={"A": "2", "B": "3"})
-    assert own.merge_additions(first, second).build_environment == {"A": "2", "B": "3"}
+    assert own_packages.merge_additions(first, second).build_environment == {"A": "2", "B": "3"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcrate.compat.requirements import conda, own
+from graphcrate.compat.requirements import conda, own_typed
 from graphcrate.model.errors import UsageError
 
 #: as torchmd/torchmd-net's environment.yml, rewritten, with what others have besides
@@ -41,7 +41,7 @@ def read(tmp_path):
 
     def reader(text, name="environment.yml"):
         (tmp_path / name).write_text(text)
-        return own.given([], [tmp_path / name])
+        return own_typed.given([], [tmp_path / name])
 
     return reader
 

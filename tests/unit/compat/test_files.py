@@ -4,7 +4,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages, own_typed
 from graphcrate.compat.requirements.expected import compared, refuse_others
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import decode_lock
@@ -23,7 +23,7 @@ LOCKS = {
 def outcome(path, case):
     """Return wishes of the index, what is compared, and notes, for an image of PyG. Raises GraphcrateError."""
     lock, asked = LOCKS[case.settings.get("cuda", "11.8")], case.settings.get("asked", "")
-    found = own.given([], [path.with_name(path.name + asked)])
+    found = own_typed.given([], [path.with_name(path.name + asked)])
     refuse_others(found.expected, lock, " ".join)
     wanted = {plain(package, path.parent) for package in (*found.packages, *found.constraints)}
     stacks = {plain(f"{one.name}{one.specifier}", path.parent) for one in found.expected}
@@ -33,7 +33,7 @@ def outcome(path, case):
 def plain(package, folder):
     """A requirement without the spaces that one may have or not; a path from the folder of the file."""
     package = package.replace(f"{folder}/", "./")
-    return package if own.is_local(package) or package.startswith("./") else str(Requirement(package))
+    return package if own_packages.is_local(package) or package.startswith("./") else str(Requirement(package))
 
 
 def is_there(what, lock):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own, own_packages, own_typed, package_text
 from graphcrate.model.errors import UsageError
 from projectfiles import git_address
 from projectfiles.git_address import GitAddress
@@ -57,8 +57,8 @@ HOSTILE = (
 @pytest.mark.parametrize("text", HONEST)
 def test_honest_address_is_written_again_from_its_parts(text):
     assert git_address.read(text) == GitAddress(*HONEST[text])
-    written = own.given([f"git+{text}"]).packages[0]
-    assert own.git_address(written) == GitAddress(*HONEST[text])
+    written = own_typed.given([f"git+{text}"]).packages[0]
+    assert own_packages.git_address(written) == GitAddress(*HONEST[text])
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -66,10 +66,10 @@ def test_hostile_address_is_refused_and_shows_nothing_to_paste(text, tmp_path):
     with pytest.raises(ValueError):
         git_address.read(text)
     path = tmp_path / "requirements.txt"
-    ways = [lambda: own.read_package(f"git+{text}", tmp_path, "mine.toml: pip")]
+    ways = [lambda: package_text.read_package(f"git+{text}", tmp_path, "mine.toml: pip")]
     if text.isprintable() and " " not in text:
         path.write_text(f"git+{text}\n", encoding="utf-8")
-        ways.append(lambda: own.given([], [path]))
+        ways.append(lambda: own_typed.given([], [path]))
         (tmp_path / "mine.toml").write_text(f"extends = 'torch'\npip = ['''git+{text}''']\n", encoding="utf-8")
         ways.append(lambda: own.load(tmp_path / "mine.toml"))
     for way in ways:
@@ -101,6 +101,6 @@ def test_fragment_of_an_address_is_read_or_refused_with_its_line(tmp_path, fragm
     path = tmp_path / "requirements.txt"
     path.write_text(f"einops\ngit+https://git.example/x@main#{fragment}\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"requirements\.txt:2: .* is not an address that git is given") as caught:
-        own.given([], [path])
+        own_typed.given([], [path])
     assert words in caught.value.what
     assert caught.value.next_step == "git+https://HOST/PATH@COMMIT#subdirectory=FOLDER"

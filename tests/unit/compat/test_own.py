@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import upkeep.cli
 from graphcrate.cli import main
 from graphcrate.compat.plan.planning import ADDED_SOURCES, make_plan
-from graphcrate.compat.requirements import own, own_files
+from graphcrate.compat.requirements import own, own_files, own_packages, own_typed, package_text
 from graphcrate.model.errors import RecipeError, UsageError
 from graphcrate.model.lock import Added
 from graphcrate.model.plan import FilesStep, WheelsStep
@@ -55,17 +55,17 @@ def folder(tmp_path, monkeypatch):
     ],
 )
 def test_with_and_apt_words_become_additions(folder, words, packages):
-    given = own.given(words, [], ["git graphviz", "tmux,vim"])
+    given = own_typed.given(words, [], ["git graphviz", "tmux,vim"])
     assert given.packages == tuple(one.format(folder.resolve()) for one in packages)
     assert given.apt == ("git", "graphviz", "tmux", "vim")
 
 
 def test_build_apt_is_read_from_command_line_and_recipe(folder):
-    assert own.given((), build_apt=("swig,libsuitesparse-dev",)).build_apt == ("swig", "libsuitesparse-dev")
+    assert own_typed.given((), build_apt=("swig,libsuitesparse-dev",)).build_apt == ("swig", "libsuitesparse-dev")
     with pytest.raises(UsageError, match="--build-apt: 'Swig!' is not a name of a Debian package"):
-        own.given((), build_apt=("Swig!",))
+        own_typed.given((), build_apt=("Swig!",))
     first, second = Additions(build_apt=("swig",)), Additions(build_apt=("swig", "m4"))
-    assert own.merge_additions(first, second).build_apt == ("swig", "m4")
+    assert own_packages.merge_additions(first, second).build_apt == ("swig", "m4")
 
 
 def test_requirements_file_gives_packages_constraints_and_projects(folder):
@@ -74,7 +74,7 @@ def test_requirements_file_gives_packages_constraints_and_projects(folder):
     (folder / "requirements.txt").write_text(
         "# mine\nlightning==2.1  # pinned\n\ndgl \\\n  >=2.0 --hash=sha256:aa\n-r more.txt\n-c bounds.txt\n-e ./mypkg\n"
     )
-    additions = own.given([], [folder / "requirements.txt"], [])
+    additions = own_typed.given([], [folder / "requirements.txt"], [])
     assert additions.packages == ("lightning==2.1", "dgl >=2.0", "wandb", str((folder / "mypkg").resolve()))
     assert additions.constraints == ("numpy<2",)
 
@@ -90,19 +90,19 @@ def test_requirements_file_gives_packages_constraints_and_projects(folder):
 )
 def test_packages_with_commas_between_them_are_given_back_with_spaces(text, spaced):
     with refused(UsageError, f"'{text}': packages are separated by spaces", "next:  write ") as caught:
-        own.given([text], [], [])
+        own_typed.given([text], [], [])
     assert shlex.split(caught.value.next_step)[1] == f"WITH={spaced}"
 
 
 @pytest.mark.parametrize("text", [",", " , ,", "\uff0c", "\u3001\uff1b"])
 def test_commas_alone_name_no_package(text):
     with refused(UsageError, "names no package", "next:  name them: 'WITH=lightning wandb'"):
-        own.given([text], [], [])
+        own_typed.given([text], [], [])
 
 
 @pytest.mark.parametrize("text", ["ray[default,tune] einops", "ray>1,<2 einops", "ray>1, <2"])
 def test_commas_of_extras_and_bounds_are_no_list(text):
-    assert own.given([text], [], []).packages
+    assert own_typed.given([text], [], []).packages
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_unsupported_requirement_is_a_usage_error_with_its_line(folder, words, t
     (folder / "circle.txt").write_text("-r requirements.txt\n")
     (folder / "requirements.txt").write_text(text or "")
     with pytest.raises(UsageError, match=what) as caught:
-        own.given(words, [folder / "requirements.txt"] if text is not None else [], apt)
+        own_typed.given(words, [folder / "requirements.txt"] if text is not None else [], apt)
     assert "secret" not in str(caught.value)
 
 
@@ -159,7 +159,7 @@ def test_requirements_file_included_many_times_is_read_once(folder):
     for number in range(40):
         (folder / f"{number}.txt").write_text(f"-r {number + 1}.txt\n-r ./{number + 1}.txt\n-c {number + 1}.txt\n")
     (folder / "40.txt").write_text("lightning\n")
-    found = own.read_requirements(folder / "0.txt")
+    found = package_text.read_requirements(folder / "0.txt")
     assert (found.packages, found.constraints) == (("lightning",), ("lightning",))
 
 
@@ -183,15 +183,15 @@ def test_random_requirements_lines_are_packages_or_usage_errors(lines):
         (folder / "more.txt").write_text("wandb\n")
         (folder / "requirements.txt").write_text("\n".join(lines))
         with contextlib.suppress(UsageError):
-            found = own.read_requirements(folder / "requirements.txt")
+            found = package_text.read_requirements(folder / "requirements.txt")
             assert found.packages or found.constraints
-            assert all(map(own.name_of, found.packages + found.constraints))
+            assert all(map(own_packages.name_of, found.packages + found.constraints))
 
 
 @given(st.text(max_size=30))
 def test_random_with_words_are_packages_or_usage_errors(text):
     with contextlib.suppress(UsageError):
-        assert all(map(own.name_of, own.given([text]).packages))
+        assert all(map(own_packages.name_of, own_typed.given([text]).packages))
 
 
 def test_own_recipe_is_read_with_all_its_fields(folder):
@@ -366,7 +366,7 @@ def test_own_recipe_may_extend_path_and_driver_capabilities(folder):
 
 def of(additions):
     """The names of what was asked for, as though the stack had none of it."""
-    return [*map(own.name_of, additions.packages)]
+    return [*map(own_packages.name_of, additions.packages)]
 
 
 @pytest.mark.parametrize(
@@ -382,16 +382,16 @@ def of(additions):
     ],
 )  # fmt: skip
 def test_tag_suffix_names_the_additions(additions, suffix):
-    assert own.suffix(additions, of(additions)) == suffix
+    assert own_packages.suffix(additions, of(additions)) == suffix
 
 
 def test_tag_suffix_omits_packages_of_the_stack_and_excluded_markers():
     """Tags grew by packages that were there: `-torch-torch-geometric-torch-scatter`, `-pywin32-`."""
     asked = Additions(packages=("Torch_Scatter", "einops", "pywin32; sys_platform == 'win32'"), apt=("git",))
-    assert own.suffix(asked, ["einops", "numpy"]) == "-einops-git"
-    assert own.changes(asked, ["einops"])
-    assert own.changes(asked, []), "git"
-    assert not own.changes(Additions(packages=("torch-scatter",)), [])
+    assert own_packages.suffix(asked, ["einops", "numpy"]) == "-einops-git"
+    assert own_packages.changes(asked, ["einops"])
+    assert own_packages.changes(asked, []), "git"
+    assert not own_packages.changes(Additions(packages=("torch-scatter",)), [])
 
 
 def plans(stack, lock, **additions):
@@ -659,7 +659,7 @@ def test_what_is_in_the_folder_needs_no_trust(strangers):
 def test_files_that_are_typed_may_refer_to_what_is_beside_them(strangers):
     """`requirements/dev.txt` with `-r ../base.txt` is how projects have them; who types its name knows it."""
     path = strangers("")
-    assert own.given([], [path.parent / "refers.txt"]).packages == ("canary",)
+    assert own_typed.given([], [path.parent / "refers.txt"]).packages == ("canary",)
 
 
 @pytest.mark.parametrize(

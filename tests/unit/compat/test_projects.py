@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages, own_typed
 from graphcrate.model.errors import UsageError
 
 SHA = "ab" * 32
@@ -104,7 +104,7 @@ files = [{{ file = "numpy.whl", hash = "sha256:{SHA}" }}]
 def read(tmp_path):
     def reader(text, name="pyproject.toml"):
         (tmp_path / name.partition("[")[0]).write_text(text)
-        return own.given([], [tmp_path / name])
+        return own_typed.given([], [tmp_path / name])
 
     return reader
 
@@ -198,7 +198,7 @@ OLD = " or ".join(
 )
 def test_pylock_gives_default_groups_and_what_was_asked_for(read, asked, packages):
     found = read(GROUPS, f"pylock.toml{asked}")
-    assert [own.name_of(package) for package in found.packages] == packages
+    assert [own_packages.name_of(package) for package in found.packages] == packages
     assert found.packages[:2] == ("einops==1", f"rich==1 ; {OLD}")
     assert found.packages[-1] == 'tqdm==1 ; platform_machine == "x86_64"'
     notes = [note.rpartition("pylock.toml: ")[2] for note in found.notes]
@@ -232,7 +232,7 @@ def test_marker_that_is_none_of_a_requirement_is_refused_with_its_line(read, tmp
     with pytest.raises(UsageError, match=r"requirements\.txt:2: the marker of rich cannot be evaluated"):
         read(f"einops\nrich ; {marker}\n", "requirements.txt")
     with pytest.raises(UsageError, match="the marker of rich cannot be evaluated"):
-        own.given([f"rich ; {marker}"], [])
+        own_typed.given([f"rich ; {marker}"], [])
 
 
 def test_requirements_that_are_left_out_are_said(read):

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_typed
 from graphcrate.model.errors import UsageError
 
 #: what files name: unknown to all tables, of the stack, of torch, of conda's own system, of Debian, a back-end's
@@ -175,7 +175,7 @@ def test_requirement_of_a_file_is_asked_for_compared_named_or_refused(kind, aske
             (folder / "pyproject.toml").write_text(project(f"dependencies = {toml_list(asked)}"))
         (folder / given_as.partition("[")[0]).write_text(text_of(asked))
         try:
-            found = own.given([], [folder / given_as])
+            found = own_typed.given([], [folder / given_as])
         except UsageError as error:  # the whole file, which is said
             said = [str(error), error.cause, error.next_step]
             assert any(is_named(one, said) for one, _, _ in asked) or "has no packages" in said[0], said
@@ -204,7 +204,7 @@ def test_requirement_of_a_file_is_asked_for_compared_named_or_refused(kind, aske
 def test_each_of_many_packages_of_conda_is_named(named, tmp_path):
     path = tmp_path / "environment.yml"
     path.write_text("dependencies:\n" + "".join(f"- {name}\n" for name in named))
-    found = own.given([], [path])
+    found = own_typed.given([], [path])
     taken = {str(canonicalize_name(Requirement(text).name)) for text in found.packages}
     assert [name for name in named if name not in taken and not is_named(name, found.notes)] == []
 
@@ -214,9 +214,9 @@ def test_each_channel_build_and_feature_is_named(tmp_path):
     (tmp_path / "environment.yml").write_text(
         "dependencies:\n" + "".join(f"- c-{name}::{name}=*=py_{name}\n" for name in names)
     )
-    notes = own.given([], [tmp_path / "environment.yml"]).notes
+    notes = own_typed.given([], [tmp_path / "environment.yml"]).notes
     assert [name for name in names if not is_named(f"c-{name}", notes) or not is_named(f"py-{name}", notes)] == []
     tables = "".join(f'[feature.f-{name}.dependencies]\n{name} = "*"\n' for name in names)
     (tmp_path / "pixi.toml").write_text(f'[dependencies]\ntqdm = "*"\n{tables}')
-    notes = own.given([], [tmp_path / "pixi.toml"]).notes
+    notes = own_typed.given([], [tmp_path / "pixi.toml"]).notes
     assert [name for name in names if not is_named(f"f-{name}", notes)] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own, own_packages, own_typed, package_text
 from graphcrate.compat.requirements.expected import compared, refuse_others
 from graphcrate.compat.requirements.requirement_files import Within
 from graphcrate.compat.variants.next_steps import NextSteps
@@ -34,7 +34,7 @@ def read(tmp_path, monkeypatch):
 
     def reader(text, name="requirements.txt"):
         (tmp_path / name.partition("[")[0]).write_bytes(text if isinstance(text, bytes) else text.encode())
-        return own.given([], [tmp_path / name])
+        return own_typed.given([], [tmp_path / name])
 
     return reader
 
@@ -112,7 +112,7 @@ def test_pipe_in_place_of_a_list_is_refused_in_a_recipes_folder(tmp_path):
     os.mkfifo(tmp_path / "more.txt")
     (tmp_path / "requirements.txt").write_text("-r more.txt\n")
     with pytest.raises(UsageError, match="is a pipe, and no file"):
-        own.read_requirements(tmp_path / "requirements.txt", Within(tmp_path.resolve()))
+        package_text.read_requirements(tmp_path / "requirements.txt", Within(tmp_path.resolve()))
 
 
 def test_pins_that_differ_from_the_stack_are_refused_with_lines_and_command(read, tmp_path):
@@ -122,7 +122,7 @@ def test_pins_that_differ_from_the_stack_are_refused_with_lines_and_command(read
         refuse_others(read(text).expected, plain_lock(), NextSteps(request).with_packages)
     typed = "make image STACK=torch CUDA=11.8 WITH='tqdm torch torch-geometric' REQUIREMENTS=r.txt"
     assert shlex.split(caught.value.next_step.partition("    ")[0]) == shlex.split(typed)
-    found = own.given(["torch torch-geometric"], [tmp_path / "requirements.txt"])
+    found = own_typed.given(["torch torch-geometric"], [tmp_path / "requirements.txt"])
     assert found.packages == ("torch", "torch-geometric", "einops", "torchvision==0.16")
     refuse_others(found.expected, plain_lock(), NextSteps(request).with_packages)
     (line,) = compared(found.expected, plain_lock())
@@ -139,7 +139,7 @@ def test_pins_that_differ_from_the_stack_are_all_named():
 
 def test_command_line_package_overrides_its_line_in_a_requirements_file(read, tmp_path):
     read(f"numpy==1.21.2 --hash=sha256:{SHA}\neinops\n")
-    found = own.given(["numpy<2"], [tmp_path / "requirements.txt"])
+    found = own_typed.given(["numpy<2"], [tmp_path / "requirements.txt"])
     assert (found.packages, found.hashes) == (("numpy<2", "einops"), {})
     assert [(one.name, one.specifier) for one in found.expected if not one.binding] == [("numpy", "==1.21.2")]
     (tmp_path / "mine.toml").write_text('extends = "pyg"\npip = ["numpy<2"]\nrequirements = "requirements.txt"\n')
@@ -170,7 +170,7 @@ def test_requirements_for_another_platform_are_dropped(read):
         "pywin32 ; sys_platform == 'win32'\ntorch==2.4.1 ; sys.platform == 'darwin'\neinops ; sys_platform == 'linux'\n"
         "importlib_metadata ; python_version < '3.10'\n"
     )
-    assert [own.name_of(one) for one in found.packages] == ["einops", "importlib-metadata"]
+    assert [own_packages.name_of(one) for one in found.packages] == ["einops", "importlib-metadata"]
 
 
 def test_pip_freeze_pins_of_torchs_libraries_are_only_compared(read):
@@ -228,7 +228,7 @@ def test_index_and_links_options_become_channels_without_passwords(read, tmp_pat
     assert "secret" not in lines
     for told in ("own.example is a channel", "without encryption", "MIRROR=tuna", "index.example is passed over"):
         assert told in lines
-    recorded = own.recorded(found)
+    recorded = own_packages.recorded(found)
     assert (recorded.channels, recorded.notes, recorded.expected, recorded.hashes) == ((), (), (), {})
 
 
@@ -262,7 +262,7 @@ def test_freeze_of_a_conda_environment_is_taken_by_names_and_said_once(read):
 
 def test_options_that_an_image_does_not_need_are_passed_over_with_what_is_done_instead(tmp_path):
     (tmp_path / "requirements.txt").write_text("--pre\n--no-binary :all:\n--no-cache-dir\neinops\n")
-    found = own.given([], [tmp_path / "requirements.txt"])
+    found = own_typed.given([], [tmp_path / "requirements.txt"])
     assert found.packages == ("einops",)
     words = ("--pre is passed over: final", "--no-binary is passed over: what has", "--no-cache-dir is passed over")
     assert all(word in note for word, note in zip(words, found.notes, strict=True))
@@ -272,10 +272,10 @@ def test_note_on_lines_for_other_systems_names_all_of_them(tmp_path):
     names = [f"package{number}" for number in range(9)]
     path = tmp_path / "requirements.txt"
     path.write_text("einops\n" + "".join(f"{name} ; sys_platform == 'win32'\n" for name in names))
-    (note,) = own.read_requirements(path).notes
+    (note,) = package_text.read_requirements(path).notes
     assert [name for name in names if name not in note] == []
 
 
 def test_file_that_is_not_there_is_named_once_and_without_a_number(tmp_path):
     with refused(UsageError, f"there is no file {tmp_path}/environment.yml"):
-        own.given([], [tmp_path / "environment.yml"])
+        own_typed.given([], [tmp_path / "environment.yml"])

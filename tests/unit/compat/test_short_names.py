@@ -12,7 +12,7 @@ import pytest
 from graphcrate.artifacts import names
 from graphcrate.cli import options
 from graphcrate.compat.plan import planning
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.engines.embedded import run as running
 from graphcrate.host.process import Completed
 from graphcrate.model.lock import Added
@@ -101,7 +101,7 @@ def test_image_with_additions_has_a_short_name_of_its_own(mine):  # noqa: F811
 def test_short_name_has_the_additions_and_no_channel(made, short):
     candidate = RECIPE.variant("11.8").candidates[1]
     assert candidate.suffix
-    packages = tuple(map(own.name_of, made.get("additions", Additions()).packages))
+    packages = tuple(map(own_packages.name_of, made.get("additions", Additions()).packages))
     lock = msgspec.structs.replace(LOCK, added=Added(packages=packages))
     assert planning.short_name(planning.make_plan(RECIPE, lock, candidate, examples={}, **made), candidate) == short
 

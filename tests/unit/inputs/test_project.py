@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.host import git
 from graphcrate.host.process import Completed
 from graphcrate.inputs.commits import GitSource
@@ -275,7 +275,7 @@ def test_at_sign_of_an_ssh_user_is_not_a_git_revision(cache, monkeypatch, addres
     with pytest.raises(NetworkError, match="git cannot fetch") as caught:
         project.of_commit(address, BACK_END, cache, {}, print)
     assert revision == COMMIT or asked[0][0][-2:] == ["--", url]
-    assert own.git_address(address)[:2] == (url, "" if revision == "HEAD" else revision)
+    assert own_packages.git_address(address)[:2] == (url, "" if revision == "HEAD" else revision)
     if "ssh:" in address:
         assert f"git clone {url} " in caught.value.next_step, "a command that works as typed"
     else:

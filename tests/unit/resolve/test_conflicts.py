@@ -8,7 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from graphcrate.compat.facts import names
-from graphcrate.compat.requirements import own
+from graphcrate.compat.requirements import own_packages
 from graphcrate.compat.requirements.expected import compared
 from graphcrate.compat.variants.catalog import read_lock
 from graphcrate.compat.variants.next_steps import NextSteps
@@ -68,7 +68,7 @@ def conflicts(monkeypatch):
         stack = next(lock for lock in found if lock)
         staying = {one.name: one for one in stack.packages if one.name.startswith(("torch", "nvidia-"))}
         made = Conflicts(context, stack, staying, Index(numpy=("1.26.4", "2.4.0"), setuptools=("69.5.1", "84.0")))
-        made.asked = [Requirement(one) for one in packages if not own.is_local(one)]
+        made.asked = [Requirement(one) for one in packages if not own_packages.is_local(one)]
         return made
 
     return make
