@@ -24,6 +24,7 @@ ENVIRONMENT = {
 
 PLAIN = {**ENVIRONMENT, "TRICKY": "two words"}
 ACROSS = ("opt/third",)
+SPARSE_FILES = ("opt/sparse",)
 
 LAYERS = (
     [
@@ -67,16 +68,18 @@ LAYERS = (
 )
 
 
-def layout(place, cache, media_type=spec.LAYER_GZIP, *, plain=False):
+def layout(place, cache, media_type=spec.LAYER_GZIP, *, plain=False, saved=False):
     """The layout at `place`; the base's layer is in the cache, and so are the others.
 
     `plain`: without what engines cannot take or do not agree on, which is
     hard links from one layer to another: Docker and podman cannot unpack them;
     folders without an entry: Apptainer 1.4 makes them writable for their group;
     quotes and backticks in variables: Apptainer 1.4 writes a script of them that it cannot read.
+    `saved`: without sparse files either, of which `docker save` and `podman save` end with an error of their tar.
     """
     base = tiny.base(cache)
-    chosen = [[x for x in layer if not (plain and x[0].name in ACROSS)] for layer in LAYERS]
+    left_out = (*(ACROSS if plain else ()), *(SPARSE_FILES if saved else ()))
+    chosen = [[x for x in layer if x[0].name not in left_out] for layer in LAYERS]
     if plain:
         chosen[1].insert(0, folder(f"opt/{LONG}", mtime=15))
     blobs = cache.root / "blobs" / "sha256"
