@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from graphcrate.compat.facts import addresses
-from graphcrate.host.disk.cache import place_apart
+from graphcrate.host.disk.space import place_apart
 from graphcrate.model.recipe import Channel
 from tests import examples  # noqa: F401 (loads the profile of property tests)
 

@@ -11,7 +11,8 @@ import msgspec
 
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import Cache, kept
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.sealed import kept
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import IntegrityError, LayoutError, ResolutionError
 from graphcrate.model.platform import DEFAULT, Platform

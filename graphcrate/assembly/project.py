@@ -13,7 +13,7 @@ from graphcrate.compat.adopt import stack
 from graphcrate.compat.adopt.draft import StackSigns
 from graphcrate.compat.requirements import begun, own, own_packages, own_typed, package_text
 from graphcrate.compat.requirements.begun import Begun, Imports
-from graphcrate.compat.requirements.requirement_files import Within
+from graphcrate.compat.requirements.within import Within
 from graphcrate.compat.variants import catalog, explain
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host.context import Context

@@ -14,7 +14,7 @@ from pathlib import Path
 from graphcrate.assembly import matrix, pipeline
 from graphcrate.assembly.matrix import Build, MatrixRequest, MatrixRow, Result
 from graphcrate.compat.plan import planning
-from graphcrate.engines import on_node, slurm
+from graphcrate.engines import on_node, slurm_step
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
@@ -90,8 +90,8 @@ def work(
 ) -> list[Result]:
     """Take rows until all have ended, by this machine or others; return the outcomes of all."""
     rows = matrix.rows(ctx, request)
-    where = slurm.here().get("node") or os.uname().nodename
-    leases = queue.leases(slurm.own_job() or f"{where}-{os.getpid()}")
+    where = slurm_step.here().get("node") or os.uname().nodename
+    leases = queue.leases(slurm_step.own_job() or f"{where}-{os.getpid()}")
     known: dict[str, Result] = {}
     while len(known) < len(rows):
         for row in rows:

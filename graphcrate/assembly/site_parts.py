@@ -12,7 +12,8 @@ from graphcrate.compat.facts import suites
 from graphcrate.engines.embedded import records
 from graphcrate.host import trace
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import Cache, kept, kept_bytes
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.sealed import kept, kept_bytes
 from graphcrate.inputs import making
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.shared.entry import BASE, LAYER, MOST_FILES, CacheEntry, SharedFile, tag

@@ -77,7 +77,7 @@ def try_image(
     as_json: options.Json = False,
 ) -> None:
     """Run an image's test suites, here or as Slurm jobs."""
-    from graphcrate.engines import run_suites, slurm
+    from graphcrate.engines import run_suites, slurm_jobs
     from graphcrate.engines.trials import artifact, progress
     from graphcrate.engines.trials import matrix as jobs
     from graphcrate.model.trial import Matrix, Resources
@@ -99,7 +99,7 @@ def try_image(
         order = find(refs[0], runner)
         _print(run_suites.run_suites(order, ctx), order.folder, as_json)
         return
-    scheduler = slurm.connect(ctx, output, partitions)
+    scheduler = slurm_jobs.connect(ctx, output, partitions)
     pyxis = scheduler.slurm.has_pyxis()
     orders = [find(ref, "slurm", pyxis=pyxis, nodes=nodes) for ref in refs]
     requests = [

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from graphcrate.compat.facts import facts
-from graphcrate.engines import backend, context, slurm
+from graphcrate.engines import backend, context, slurm_step
 from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion
 from graphcrate.engines.output import COLOUR, LOG, Output, last_word
 from graphcrate.host import arguments, process, settings
@@ -302,11 +302,11 @@ class ApptainerImage:
         options = [*ON_NODES, *self.rights, "--pwd", command.cwd or "/"]
         options += ["--no-eval"] if self.engine.takes_literal_values else []
         options += ["--bind", str(RDMA)] if RDMA.is_dir() else []
-        inherited = slurm.job_environment(settings.environment())
+        inherited = slurm_step.job_environment(settings.environment())
         variables = inherited | self.engine.environment(inherited, command.environment)
-        words = slurm.step_words(command.nodes)
+        words = slurm_step.step_words(command.nodes)
         done = self.engine.execute(self.image, command, options, environment=variables, prefix=words)
-        slurm.raise_if_taken_away(done)
+        slurm_step.raise_if_taken_away(done)
         if done.returncode and any(line.startswith("FATAL:") for line in done.lines):
             raise explain(self.engine, done.lines) or _cannot_run(self.engine, self.image, last_word(done.lines))
         return done

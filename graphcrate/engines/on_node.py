@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.engines import slurm
+from graphcrate.engines import slurm_jobs
 from graphcrate.engines.trials import matrix
 from graphcrate.host import process, settings
 from graphcrate.host.context import Context
@@ -45,10 +45,10 @@ def run(words: Sequence[str], resources: Resources, ctx: Context, output: Path, 
         printed.unlink(missing_ok=True)
 
 
-def connected(resources: Resources, ctx: Context, output: Path) -> tuple[slurm.Scheduler, Resources]:
+def connected(resources: Resources, ctx: Context, output: Path) -> tuple[slurm_jobs.Scheduler, Resources]:
     """Find this machine's Slurm; with it what a job asks for, by default all cores of a node. Raises HostError."""
     elsewhere = f"log in to the cluster, or do it here: leave {setting(on='slurm').both()} out"
-    scheduler = slurm.connect(ctx, output, [resources.partition] if resources.partition else [], elsewhere)
+    scheduler = slurm_jobs.connect(ctx, output, [resources.partition] if resources.partition else [], elsewhere)
     cores = resources.cpus or min(scheduler.slurm.cores(resources.partition), MOST_CORES)
     return scheduler, msgspec.structs.replace(resources, cpus=cores)
 
@@ -56,7 +56,7 @@ def connected(resources: Resources, ctx: Context, output: Path) -> tuple[slurm.S
 def follow_array(
     order: CommandOrder,
     resources: Resources,
-    scheduler: slurm.Scheduler,
+    scheduler: slurm_jobs.Scheduler,
     tasks: int,
     *,
     show: Callable[[Sequence[JobCell]], None],

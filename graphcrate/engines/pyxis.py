@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.compat.facts import pyxis_log
-from graphcrate.engines import slurm
+from graphcrate.engines import slurm, slurm_step
 from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.arguments import Argv
@@ -95,7 +95,7 @@ def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
 
     On a node without a driver enroot is told not to look for GPUs: it would fail to start.
     """
-    variables = slurm.job_environment(environment)
+    variables = slurm_step.job_environment(environment)
     return variables if DRIVER.exists() else {"NVIDIA_VISIBLE_DEVICES": "void", **variables}
 
 
@@ -151,7 +151,7 @@ class Container:
         words = step(self.name, command, self.image if several else "")
         variables = {**_for_rdma(), **self.variables} if several else self.variables
         done = process.run(words, environment=variables, on_line=command.on_line, timeout=command.timeout)
-        slurm.raise_if_taken_away(done)
+        slurm_step.raise_if_taken_away(done)
         if done.returncode and pyxis_log.is_failed_start(done.lines):
             raise _not_started(self.image or self.name, done.lines)
         return done
@@ -179,5 +179,5 @@ def step(name: str, command: Exec, image: str = "") -> Argv:
         options += [f"--container-mounts={','.join(mounts)}"]
     # the image's variables beat the step's, unless each is named to a newer pyxis
     given = ["env", *(f"{name}={value}" for name, value in command.environment.items())] if command.environment else []
-    before = (*slurm.step_words(command.nodes), *options, *given)
+    before = (*slurm_step.step_words(command.nodes), *options, *given)
     return arguments.line(*before, strange=command.argv[:1], inside=command.argv[1:])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.engines import slurm, table
+from graphcrate.engines import slurm_step, table
 from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
@@ -187,7 +187,7 @@ def _results(
                 runtime_version=claim.runtime_version,
                 image=claim.image,
                 layout=order.layout,
-                **slurm.here(),  # in a job of Slurm its id, node and partition
+                **slurm_step.here(),  # in a job of Slurm its id, node and partition
             )
             results.append(result)
             if not program.measures and (trouble := memory.store_result(Path(order.passes), claim, result)):

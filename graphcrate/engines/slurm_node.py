@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.engines import run_suites, slurm
+from graphcrate.engines import run_suites, slurm_step
 from graphcrate.host import arguments, process, settings, streams
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
@@ -54,7 +54,7 @@ def main(order: Path, result: Path) -> int:
 
 def _remove(order: Path) -> None:
     """Remove an order that no other task of an array is going to read."""
-    if slurm.own_job() == slurm.here().get("job", ""):
+    if slurm_step.own_job() == slurm_step.here().get("job", ""):
         order.unlink(missing_ok=True)
 
 

@@ -7,7 +7,8 @@ import msgspec
 
 from graphcrate import __version__
 from graphcrate.host import settings
-from graphcrate.host.disk.cache import Cache, kept
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.sealed import kept
 
 _FILE = "made.json"
 

@@ -18,7 +18,7 @@ from graphcrate.compat.plan import planning
 from graphcrate.compat.proofs import proof_of
 from graphcrate.host import settings
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import kept
+from graphcrate.host.disk.sealed import kept
 from graphcrate.host.sandbox import beneath
 from graphcrate.model.audit import AuditFinding
 from graphcrate.model.command import command

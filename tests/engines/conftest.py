@@ -16,7 +16,8 @@ import bcrypt
 import msgspec
 import pytest
 
-from graphcrate.host.disk.cache import Cache, place_apart
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.space import place_apart
 from graphcrate.inputs.bases import Base as PreparedBase
 from graphcrate.inputs.bases import debian
 from graphcrate.model.lock import DebianBase, encode

@@ -16,7 +16,8 @@ from graphcrate.compat.plan import planning
 from graphcrate.compat.requirements import own_packages, own_typed
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
-from graphcrate.host.disk.cache import Cache, kept_bytes
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.sealed import kept_bytes
 from graphcrate.model.errors import BuildError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Additions, Channel

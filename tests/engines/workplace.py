@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphcrate.host.defects import TRACEBACK
-from graphcrate.host.disk.cache import kept_bytes
+from graphcrate.host.disk.sealed import kept_bytes
 from graphcrate.model.command import is_upkeeps
 from tests.conftest import ROOT, program
 

@@ -14,7 +14,7 @@ from graphcrate.artifacts.formats.merged import with_additions
 from graphcrate.artifacts.formats.translated import layout_errors
 from graphcrate.compat.facts import facts
 from graphcrate.host.disk.atomic import writing
-from graphcrate.host.disk.cache import require_room
+from graphcrate.host.disk.space import require_room
 from graphcrate.model.command import setting, without
 from graphcrate.model.errors import LayoutError, UsageError
 from graphcrate.oci.layout import Layout

@@ -8,7 +8,7 @@ from graphcrate.artifacts.formats import docker_archive
 from graphcrate.artifacts.formats.merged import check_digest
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.host.disk.atomic import writing
-from graphcrate.host.disk.cache import require_room
+from graphcrate.host.disk.space import require_room
 from graphcrate.host.parallel import parallel
 from graphcrate.model.command import command
 from graphcrate.model.errors import HostError, UsageError

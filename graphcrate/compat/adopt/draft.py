@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from graphcrate.compat.facts.facts import table_reader
-from graphcrate.compat.requirements.requirement_files import Within
+from graphcrate.compat.requirements.within import Within
 from graphcrate.model.words import printable
 from projectfiles.git_address import GitAddress
 

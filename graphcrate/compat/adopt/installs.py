@@ -16,7 +16,8 @@ from graphcrate.compat.adopt import stack
 from graphcrate.compat.adopt.draft import Clone, Draft, Fate, Item, Place, kinds
 from graphcrate.compat.facts.addresses import STACK_HOSTS, copied_index
 from graphcrate.compat.requirements import conda, own_packages, package_text
-from graphcrate.compat.requirements.requirement_files import read_text, without_build
+from graphcrate.compat.requirements.requirement_files import read_text
+from graphcrate.compat.requirements.requirement_lines import without_build
 from graphcrate.compat.requirements.translated import is_stacks
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError

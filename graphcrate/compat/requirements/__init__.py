@@ -5,7 +5,8 @@
     --with, --apt ────────────────────────────────────────────────own_typed, package_text─────────────────▶ Additions
     a recipe of one's own ────────────────────────────────────────own, own_files, package_text────────────▶ Additions
 
-`own_packages` names packages of Additions, and merges them.
+`requirement_lines` says what a line means, `own_packages` names and merges packages of Additions; `within` is the limit
+of a stranger's recipe.
 
 `expected` compares what a file says of the stack's own packages with what an image has; `mpi` adds what MPI needs.
 A reader of another format is a module of projectfiles; `refusals` has our words for its errors.

@@ -19,7 +19,7 @@ from graphcrate.compat.requirements import own_files
 from graphcrate.compat.requirements.own_packages import below, merge_additions
 from graphcrate.compat.requirements.own_typed import DEBIAN_NAME
 from graphcrate.compat.requirements.package_text import read_packages, read_requirements
-from graphcrate.compat.requirements.requirement_files import Within
+from graphcrate.compat.requirements.within import Within
 from graphcrate.model import toml
 from graphcrate.model.allowance import Allowance
 from graphcrate.model.command import command, for_shell, is_recipe_file

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from graphcrate.compat.facts import reserved
-from graphcrate.compat.requirements.requirement_files import Within
+from graphcrate.compat.requirements.within import Within
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import VENV
 from graphcrate.model.words import printable

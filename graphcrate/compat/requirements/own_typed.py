@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from graphcrate.compat.facts import build_environment
 from graphcrate.compat.requirements.own_packages import FLAVOURS, below, merge_additions
 from graphcrate.compat.requirements.package_text import read_packages, read_requirements
-from graphcrate.compat.requirements.requirement_files import Within
+from graphcrate.compat.requirements.within import Within
 from graphcrate.model.command import Setting, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions

@@ -10,7 +10,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from graphcrate.compat.facts.packages import counts
 from graphcrate.compat.requirements import requirement_files
 from graphcrate.compat.requirements.own_packages import GIT, git_address
-from graphcrate.compat.requirements.requirement_files import Within, not_a_name, without_build
+from graphcrate.compat.requirements.requirement_lines import without_build
+from graphcrate.compat.requirements.within import Within, not_a_name
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Expected
 from graphcrate.model.words import printable

@@ -6,25 +6,21 @@ file says of it is kept as it is, with its line.
 
 import contextlib
 import re
-import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import msgspec
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from graphcrate.compat.facts.addresses import STACK_HOSTS, labelled_cuda
 from graphcrate.compat.facts.packages import is_for_no_image
+from graphcrate.compat.requirements import requirement_lines
 from graphcrate.compat.requirements.refusals import refusing
-from graphcrate.compat.requirements.translated import is_stacks, is_torchs
-from graphcrate.model.command import AGAIN, setting
+from graphcrate.compat.requirements.within import IN_ITS_PLACE, Within
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Expected, FurtherChannel
 from graphcrate.model.words import listed, printable
-from patienthttp.errors import host_of, redacted
 from projectfiles import files, requirements_txt
 from projectfiles.requirements_txt import CONSTRAINTS, INDEXES, LINKS, LISTS
 
@@ -40,57 +36,12 @@ _INSTEAD = {
     "--pre": "final releases go before pre-releases, and package>=1.0rc1 asks for one",
     "--no-binary": "what has a wheel is not compiled; the folder of a source is, where it is given as a package",
 }
-_ADDRESS = re.compile(r"https?://[^\s,\"'<>\\^`{|}\x00-\x1f\x7f]+", re.IGNORECASE)
-_WHEEL = re.compile(r"(?:[A-Za-z0-9._-]+(?:\[[^]]*\])?\s*@\s*)?(https?://\S+\.whl)(?:#\S*)?(?:\s*;.*)?", re.DOTALL)
 #: a package as `pip freeze` writes it that conda built, in a folder of the machine that did (conda-build, conda-forge)
 _OF_CONDA = re.compile(
     r"([A-Za-z0-9._-]+)\s*@\s*file://\S*(?:/croot/|/feedstock_root/|/conda-bld/|/b/abs_|/tmp/build/)\S*"
 )
 #: what Debian's own `pip freeze` lists, and no index has (Debian bug 871790)
 _OF_DEBIAN = "pkg-resources==0.0.0"
-#: the local part of a version that names with what it is built: cu118, pt20cu118, cpu
-_BUILD = re.compile(r"(?:pt\d+)?(?:cu\d+|cpu|rocm[\d.]+|xpu)")
-#: as PyG's own guide had it until 2021, where a package index was not asked
-_LATEST = re.compile(r"([A-Za-z0-9._-]+)==latest(?:\+(\w+))?")
-_IN_ITS_PLACE = "put its lines into this file instead"
-
-
-class Within(NamedTuple):
-    """The folder of a recipe that may be a stranger's: nothing outside of it is read, or looked at.
-
-    `names_alone`: who asks is elsewhere, as of a site: packages are names, and no path, repository or index is.
-    """
-
-    home: Path  #: without links
-    names_alone: bool = False
-
-    def check(self, path: Path, what: str) -> None:
-        """Raise UsageError for a path out of the folder, by links too; `what`: a sentence that ends with "is not".
-
-        Raises OSError, ValueError or RuntimeError for what is no path.
-        """
-        if not path.resolve().is_relative_to(self.home):
-            raise self.refused(what)
-
-    def refused(self, what: str) -> UsageError:
-        """The error for what is not in the folder."""
-        if self.names_alone:
-            return not_a_name(f"{what} taken", _IN_ITS_PLACE)
-        return UsageError(
-            f"{printable(what)} in the recipe's folder ({printable(str(self.home))})",
-            cause="A recipe of somebody else's could name any file of yours, which the image would have then.",
-            next_step="put it into that folder; or, for a recipe that you have read: "
-            f"{setting(trust_paths=True).both()}",
-        )
-
-
-def not_a_name(what: str, next_step: str = "give the package's name and version: 'dgl==2.1'") -> UsageError:
-    """The error for a path, a repository or an index of who may give names alone; `what`: ends with "is not taken"."""
-    return UsageError(
-        f"{printable(what)}: only names of packages are",
-        cause="Another file of yours is not here, and an address would choose which servers are asked.",
-        next_step=next_step,
-    )
 
 
 def read(path: Path, package: Package, within: Within | None = None) -> Additions:
@@ -108,26 +59,6 @@ def read(path: Path, package: Package, within: Within | None = None) -> Addition
         hashes={name: tuple(hashes) for name, hashes in reader.hashes.items()},
         notes=tuple(reader.notes),
     )
-
-
-def without_build(text: str, where: str) -> tuple[str, tuple[Expected, ...]]:
-    """A requirement without the local part that names a CUDA (`torch==2.0.1+cu118`), and that part to be compared."""
-    if (match := _LATEST.fullmatch(text)) and is_stacks(match[1]):
-        name = str(canonicalize_name(match[1]))
-        return match[1], (Expected(name=name, where=where, build=match[2]),) if match[2] else ()
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return text, ()
-    for part in requirement.specifier:
-        public, plus, local = part.version.partition("+")
-        if plus and part.operator in ("==", "===") and _BUILD.fullmatch(local):
-            name = str(canonicalize_name(requirement.name))
-            expected = Expected(name=name, where=where, specifier=f"=={public}", build=local)
-            # pt20cu118: what PyG's page had for a torch and a CUDA, as the stack's is what it has for these
-            is_pages = local.startswith("pt") and is_stacks(name)
-            return text.replace(str(part) if is_pages else f"+{local}", "", 1), (expected,)
-    return text, ()
 
 
 class _Reader:
@@ -202,13 +133,13 @@ class _Reader:
             with contextlib.suppress(OSError, ValueError, RuntimeError):  # which `read_text` words
                 self._within.check(path, f"{begin}{path} is not")
                 if path.is_fifo():  # whose end may never come
-                    raise UsageError(f"{begin}{path} is a pipe, and no file", next_step=_IN_ITS_PLACE)
+                    raise UsageError(f"{begin}{path} is a pipe, and no file", next_step=IN_ITS_PLACE)
         try:
             return read_text(path)
         except UsageError as error:
             if not where:
                 raise
-            raise UsageError(f"{begin}{error.what}", cause=error.cause, next_step=_IN_ITS_PLACE) from error
+            raise UsageError(f"{begin}{error.what}", cause=error.cause, next_step=IN_ITS_PLACE) from error
 
     def _take(self, line: str, path: Path, where: str, constrains: bool, chain: tuple[Path, ...]) -> None:
         if line.startswith("-"):
@@ -243,8 +174,8 @@ class _Reader:
             elif option in ("-e", "--editable"):
                 self._add(value, path, where, constrains)
             elif option in (*INDEXES, *LINKS):
-                self.channels.append(_channel(option, value, path, where, self._within))
-                self.of_pages += _cuda_of_page(self.channels[-1])
+                self.channels.append(requirement_lines.channel_of(option, value, path, where, self._within))
+                self.of_pages += requirement_lines.cuda_of_page(self.channels[-1])
             elif option in _IDLE_WITH_VALUE:
                 instead = _INSTEAD.get(option, "it is about pip on one machine")
                 self.notes.append(f"{where}: {option} is passed over: {instead}")
@@ -258,19 +189,19 @@ class _Reader:
         if given.hashes and not hashes:
             self.notes.append(f"{where}: its --hash is not compared: it is not a sha256")
         self.notes += [f"{where}: {option} is passed over (docs/compiling.md)" for option in given.build_options]
-        text = _by_address(given.text, where, self._within)
+        text = requirement_lines.by_address(given.text, where, self._within)
         local, extras = files.bracketed(text) if text.startswith((".", "/", "~")) else (text, ())
-        text, expected = without_build(local, where)
+        text, expected = requirement_lines.without_build(local, where)
         if is_for_no_image(text):
             self._others.append(Requirement(text).name)
             return
-        if pinned := _torchs_pin(text, where):
+        if pinned := requirement_lines.torchs_pin(text, where):
             self.expected.append(pinned)
             return
         self.expected += expected
         package = self._package(text, folder, where, self._within)
         taken.append(package)
-        self.expected += _binding(package, where)
+        self.expected += requirement_lines.binding(package, where)
         if extras:
             self._add_extras(Path(package), extras, where)
         if hashes and not package.startswith(("/", "git+")):
@@ -300,88 +231,6 @@ def _all_of(path: Path, refused: Sequence[UsageError]) -> UsageError:
         f"{path}: {len(refused)} of its lines cannot be taken{lines}",
         cause=" ".join(causes),
         next_step=f"change these lines of {path}, as said beside each",
-    )
-
-
-def _binding(package: str, where: str) -> Iterator[Expected]:
-    """Yield a requirement on a package that stacks have, with its line."""
-    if not package.startswith(("/", "git+")):
-        requirement = Requirement(package)
-        if is_stacks(requirement.name):
-            name = str(canonicalize_name(requirement.name))
-            yield Expected(name=name, where=where, specifier=str(requirement.specifier), binding=True)
-
-
-def _cuda_of_page(channel: FurtherChannel) -> Iterator[Expected]:
-    """Yield the CUDA that a page of PyTorch's or PyG's is for, with its line."""
-    cuda = labelled_cuda(channel.location) if host_of(channel.location) in STACK_HOSTS else ""
-    if cuda == "cpu":
-        yield Expected(name="cuda", where=channel.where, build=cuda)
-    elif cuda:
-        yield Expected(name="cuda", where=channel.where, specifier=f"=={cuda}.*")
-
-
-def _torchs_pin(text: str, where: str) -> Expected | None:
-    """A pin of one of torch's own libraries, as `pip freeze` writes it: the stack's is taken, and compared with it."""
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return None
-    if not is_torchs(requirement.name) or not any(part.operator == "==" for part in requirement.specifier):
-        return None
-    return Expected(name=str(canonicalize_name(requirement.name)), where=where, specifier=str(requirement.specifier))
-
-
-def _by_address(text: str, where: str, within: Within | None) -> str:
-    """A wheel of PyTorch's or PyG's own pages by name and version, which is how the stack has it; else as it is.
-
-    Raises UsageError for a wheel of another address.
-    """
-    match = _WHEEL.fullmatch(text)
-    if not match:
-        return text
-    parts = urllib.parse.urlsplit(match[1])
-    try:
-        name, version, _, _ = parse_wheel_filename(urllib.parse.unquote(parts.path.rpartition("/")[2]))
-    except (InvalidWheelFilename, InvalidVersion):
-        return text
-    if host_of(match[1]) in STACK_HOSTS:
-        _, marked, marker = text.partition(";")
-        return f"{name}=={version}" + (f" ; {marker.strip()}" if marked else "")
-    if within and within.names_alone:
-        raise not_a_name(f"{where}: {redacted(match[1])} is not taken")
-    raise UsageError(
-        f"{where}: {name} is given by an address, which may have another file tomorrow",
-        next_step="download it and give the wheel: ./file.whl",
-    )
-
-
-def _channel(option: str, value: str, path: Path, where: str, within: Within | None) -> FurtherChannel:
-    """The place that an option names. Raises UsageError; the message has no password."""
-    is_index = option in INDEXES
-    if within and within.names_alone:  # an address may have a password
-        raise not_a_name(f"{where}: {option} is not taken", "take the line out")
-    if "${" in value:
-        raise UsageError(
-            f"{where}: the address has a variable of your environment in it, which is not put there",
-            cause="A file of somebody else would send your passwords to an address of its choice.",
-            next_step="take the line out, and name the index yourself: "
-            f"UV_INDEX=https://… {AGAIN}    (docs/customize.md)",
-        )
-    if _ADDRESS.fullmatch(value) and host_of(value):
-        return FurtherChannel(kind="index" if is_index else "links", location=value, where=where)
-    try:
-        folder = (path.absolute().parent / Path(value.removeprefix("file://")).expanduser()).resolve()
-        if within:
-            within.check(folder, f"{where}: {value} is not")
-        if value and not is_index and folder.is_dir():
-            return FurtherChannel(kind="folder", location=str(folder), where=where)
-    except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, no such user or a circle of links
-        pass
-    shown = printable(redacted(value) if "//" in value else value)
-    raise UsageError(
-        f"{where}: {option} {shown} is {'not an address' if is_index else 'neither an address nor a folder'}",
-        next_step="https://HOST/simple" if is_index else "https://HOST/page.html or ./folder",
     )
 
 

@@ -10,7 +10,8 @@ import msgspec
 
 from graphcrate.host import settings
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import default_root, kept
+from graphcrate.host.disk.cache import default_root
+from graphcrate.host.disk.sealed import kept
 from graphcrate.model.errors import CacheError
 from graphcrate.model.recipe import Recipe
 

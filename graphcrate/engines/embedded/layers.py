@@ -22,7 +22,8 @@ from graphcrate.compat.plan.planning import LAYER_FORMAT
 from graphcrate.engines.backend import WatchesLayer
 from graphcrate.engines.embedded.run import GROWTH
 from graphcrate.host.arrivals import Arrivals
-from graphcrate.host.disk.cache import Cache, kept, kept_bytes
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.sealed import kept, kept_bytes
 from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs import extensions

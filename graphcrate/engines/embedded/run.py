@@ -19,8 +19,9 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.engines.run_order import RunRequest, carry_out, make_order
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import Cache, ignoring_no_locks
+from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.cleaning import bytes_below
+from graphcrate.host.disk.living import ignoring_no_locks
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress

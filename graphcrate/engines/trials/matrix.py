@@ -11,11 +11,12 @@ from typing import TypeVar
 import msgspec
 
 from graphcrate.engines import run_suites
-from graphcrate.engines.slurm import HOPELESS, SILENT, TAKEN_AWAY, JobView, Scheduler
+from graphcrate.engines.slurm import HOPELESS, SILENT, TAKEN_AWAY, JobView
+from graphcrate.engines.slurm_jobs import Scheduler
 from graphcrate.engines.trials import progress
 from graphcrate.host import process, settings
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import kept
+from graphcrate.host.disk.sealed import kept
 from graphcrate.model.command import for_shell
 from graphcrate.model.errors import HostError, SmokeError
 from graphcrate.model.suite import SUITES

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from graphcrate.host import process
 from graphcrate.host.disk import waiting
-from graphcrate.host.disk.cache import ignoring_no_locks, living_folder, remove_abandoned
+from graphcrate.host.disk.living import ignoring_no_locks, living_folder, remove_abandoned
 from graphcrate.host.disk.os_errors import explaining
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.model.errors import HostError

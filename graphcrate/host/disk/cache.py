@@ -8,30 +8,25 @@ left behind is in `tmp/` until the next run finds it unused and removes it.
 
 import contextlib
 import errno
-import fcntl
-import glob
-import hashlib
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TypeVar
 
 import filelock
 
 from graphcrate.host import settings
 from graphcrate.host.disk import ownership, waiting
+from graphcrate.host.disk.living import NO_LOCKS, Say, living_folder, remove_abandoned, silent
+from graphcrate.host.disk.sealed import sealed
+from graphcrate.host.disk.space import DISK_FULL, place_apart, require_room, too_large
 from graphcrate.host.disk.trees import discard, remove_tree
-from graphcrate.model import codec
 from graphcrate.model.command import AGAIN, command
-from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError, IntegrityError, UsageError
+from graphcrate.model.errors import CacheError, DiskFullError, IntegrityError, UsageError
 from graphcrate.model.values import is_file_name
 from graphcrate.model.words import bytes_of
-from nsbox import namespaces
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: of runs that are at work; all other folders keep what may be made again
 WORKING_FOLDERS = frozenset({"tmp", "locks"})
 #: large folders → how many names below the root lead to what is removed as a whole
@@ -41,12 +36,6 @@ UNITS = {
     **dict.fromkeys(("bases", "blobs", "bytecode"), 3),
 }
 MOST = "GRAPHCRATE_CACHE_MAX"  #: bytes that the cache may take: 20GB
-_GET_FLAGS, _SET_FLAGS, _APART = 0x80086601, 0x40086602, 0x20000  #: include/uapi/linux/fs.h; TOPDIR of ext4
-_SEAL = b"\ngraphcrate sha256:"  #: between a record and its checksum
-_Record = TypeVar("_Record")
-Say = Callable[[str], None]
-#: what a disk says that has no locks: Lustre mounted without `flock`, some of FUSE and 9p
-_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP)
 #: what a run does that has a lock, by what the lock's name begins with
 _WORK = {
     "runs": "frees the cache",
@@ -65,21 +54,6 @@ _WORK = {
 #: what to type for more room
 MORE_ROOM = f"see what the cache holds, and free some of it: {command('cache')}"
 CACHE_ELSEWHERE = f"GRAPHCRATE_CACHE=/path {AGAIN}"
-
-
-def silent(_: str) -> None:
-    """Say nothing."""
-
-
-def too_large(path: object) -> DiskFullError:
-    """The error for a file that may not grow any more, though there is room (EFBIG)."""
-    return DiskFullError(
-        f"{path}: File too large",
-        cause="The limit of this shell (ulimit -f) is reached, or the disk's file system has one: FAT32 holds files "
-        "below 4 GB.",
-        next_step="ulimit -f unlimited    in this shell, or a folder on another disk (GRAPHCRATE_CACHE=/path: the "
-        "cache, --output FOLDER: images); then the same command goes on where it stopped",
-    )
 
 
 def default_root(environment: Mapping[str, str]) -> Path:
@@ -233,8 +207,8 @@ class Cache:
             self.adopt(part, target)
 
     def keep(self, target: Path, data: bytes) -> None:
-        """Write a record with its checksum, for `kept` and `kept_bytes`."""
-        self.write(target, data + _SEAL + hashlib.sha256(data).hexdigest().encode())
+        """Write a record with its checksum, for `sealed.kept` and `sealed.kept_bytes`."""
+        self.write(target, sealed(data))
 
     def adopt(self, temporary: Path, target: Path) -> None:
         """Rename a finished file or folder from this run's temporary folder to its path in the cache.
@@ -282,7 +256,7 @@ class Cache:
         try:
             acquired_at_once = acquired()
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in NO_LOCKS:
                 raise
             # Under another name: the file of a lock stays when it is free, and here one that is there is held.
             path = path.with_suffix(".held")
@@ -352,124 +326,3 @@ class Cache:
             else "It belongs to another user or is on a read-only file system.",
             next_step=f"choose a folder of your own: {CACHE_ELSEWHERE}",
         )
-
-
-@contextlib.contextmanager
-def ignoring_no_locks() -> Iterator[None]:
-    """End the block quietly where the disk has no locks."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-
-
-def kept_bytes(path: Path) -> bytes | None:
-    """A record that `keep` wrote; None where there is none or it is damaged. One without a checksum comes as it is."""
-    try:
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    record, seal, checksum = data[: -len(_SEAL) - 64], data[-len(_SEAL) - 64 : -64], data[-64:]
-    if seal != _SEAL:  # of an older version
-        return data
-    return record if hashlib.sha256(record).hexdigest().encode() == checksum else None
-
-
-def kept(path: Path, kind: type[_Record]) -> _Record | None:
-    """The value of a record in JSON; None where there is none, or it is damaged or of another version."""
-    data = kept_bytes(path)
-    try:
-        return None if data is None else codec.decode(data, kind)
-    except UNREADABLE:
-        return None
-
-
-def require_room(
-    folder: Path,
-    needed: int,
-    purpose: object,
-    *,
-    free: int | None = None,
-    next_step: str = "free some room, or name a folder on another disk",
-) -> None:
-    """Raises DiskFullError unless `needed` bytes are free on the disk of `folder`, which need not exist."""
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free if free is None else free
-    if free < needed:
-        raise DiskFullError(
-            f"{purpose} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free under {folder}",
-            next_step=next_step,
-        )
-
-
-def file_system(folder: Path) -> str:
-    """Return the kind of file system on which a folder is, or will be: "lustre"; empty where the kernel tells none."""
-    with contextlib.suppress(OSError):
-        points, whole = namespaces.mount_points(), folder.absolute().resolve()
-        return next((points[str(path)] for path in (whole, *whole.parents) if str(path) in points), "")
-    return ""
-
-
-def place_apart(folder: Path) -> None:
-    """Ask ext4 to place folders of this one far from each other on the disk. Other file systems need not be asked.
-
-    For some minutes ext4 gives no inode that was freed, and looks long for one beside the many of a tree that was
-    removed: an empty file took thirty times as long.
-    """
-    if file_system(folder) == "ext4":
-        with contextlib.suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                flags = int.from_bytes(fcntl.ioctl(descriptor, _GET_FLAGS, bytes(8)), sys.byteorder)
-                fcntl.ioctl(descriptor, _SET_FLAGS, (flags | _APART).to_bytes(8, sys.byteorder))
-            finally:
-                os.close(descriptor)
-
-
-@contextlib.contextmanager
-def living_folder(parent: Path, prefix: str, say: Say = silent) -> Iterator[Path]:
-    """A new folder, removed at the end; after kill -9 by `remove_abandoned` of the next run with that prefix.
-
-    `say` hears of one that cannot be removed.
-
-    A locked file beside it tells that its process lives: the kernel frees it with the process, a file server with the
-    machine. The file is there before the folder and as long, so a kill leaves no folder without one.
-    """
-    lock, file = _locked_file(parent, prefix)
-    folder = lock.with_suffix("")
-    with file:
-        try:
-            folder.mkdir(0o700)
-            folder.chmod(0o700)  # without the set-group-ID bit of the folder above, which all below would have
-            yield folder
-        finally:
-            if discard(folder, say):
-                lock.unlink(missing_ok=True)
-
-
-def _locked_file(parent: Path, prefix: str) -> tuple[Path, IO[bytes]]:
-    """A new file that this process has locked; another one if `remove_abandoned` took it before it was."""
-    while True:
-        handle, name = tempfile.mkstemp(prefix=prefix, suffix=".lock", dir=parent)
-        file = os.fdopen(handle, "wb")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:  # on such a disk it cannot be taken for abandoned
-                file.close()
-                Path(name).unlink(missing_ok=True)
-                raise
-        if os.fstat(handle).st_nlink:
-            return Path(name), file
-        file.close()
-
-
-def remove_abandoned(parent: Path, prefix: str, say: Say = silent) -> None:
-    """Remove the folders of killed runs: those whose file is not locked. `say` hears of those that stay."""
-    for lock in parent.glob(f"{glob.escape(prefix)}*.lock"):
-        with contextlib.suppress(OSError), lock.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if discard(lock.with_suffix(""), say):
-                lock.unlink()

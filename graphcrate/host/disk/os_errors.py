@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from graphcrate.host.disk.cache import DISK_FULL, too_large
+from graphcrate.host.disk.space import DISK_FULL, too_large
 from graphcrate.model.errors import DiskFullError, GraphcrateError, HostError
 from graphcrate.model.words import printable
 

@@ -16,8 +16,8 @@ from debroot.release import Listed, SignedRelease
 from graphcrate.compat.facts import suites
 from graphcrate.host import settings
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import kept
 from graphcrate.host.disk.inflating import pieces
+from graphcrate.host.disk.sealed import kept
 from graphcrate.host.net import Client
 from graphcrate.inputs.bases.archive import SuiteArchive, mains
 from graphcrate.inputs.bases.debroot_errors import translated

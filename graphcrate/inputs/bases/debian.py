@@ -14,7 +14,8 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat.facts import identities, suites
 from graphcrate.compat.plan.planning import SYSTEM_PATH, base_packages
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import Cache, kept
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.sealed import kept
 from graphcrate.host.sandbox.emulation import is_native
 from graphcrate.inputs import making
 from graphcrate.inputs.bases import Base, listed

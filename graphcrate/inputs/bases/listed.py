@@ -6,7 +6,8 @@ What is compiled in such a base may be known by names and versions alone, as tho
 import hashlib
 from pathlib import Path
 
-from graphcrate.host.disk.cache import Cache, kept_bytes
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.sealed import kept_bytes
 from graphcrate.model.lock import DebianBase
 
 

@@ -10,7 +10,7 @@ from debroot.release import SignedRelease, SuiteSource, check_dates, check_suite
 from graphcrate.compat.facts import suites
 from graphcrate.host import settings
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import kept_bytes
+from graphcrate.host.disk.sealed import kept_bytes
 from graphcrate.host.net import Client
 from graphcrate.inputs.bases.debroot_errors import translated
 from graphcrate.inputs.bases.mirrors import archives

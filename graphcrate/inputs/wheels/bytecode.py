@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.host import process
-from graphcrate.host.disk.cache import Cache, kept_bytes
+from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.os_errors import limit_in
+from graphcrate.host.disk.sealed import kept_bytes
 from graphcrate.host.sandbox import sandbox
 from graphcrate.host.sandbox.emulation import Emulator
 from graphcrate.host.sandbox.steps import Step

@@ -19,7 +19,7 @@ from graphcrate.host import arguments, process, settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk import trees
 from graphcrate.host.disk.atomic import temporary_folder
-from graphcrate.host.disk.cache import require_room
+from graphcrate.host.disk.space import require_room
 from graphcrate.model.errors import HostError, NetworkError, UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.publish.policy import ImageEvidence

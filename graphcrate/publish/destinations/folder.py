@@ -27,8 +27,8 @@ from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk import key_files, os_errors
 from graphcrate.host.disk.atomic import check_link, check_writable, claim
-from graphcrate.host.disk.cache import file_system, require_room
 from graphcrate.host.disk.hashing import sha256_of
+from graphcrate.host.disk.space import file_system, require_room
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox.attach import ask_password
 from graphcrate.model.command import CHECKOUT_PROGRAM, command, for_shell

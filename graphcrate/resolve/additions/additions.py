@@ -20,7 +20,7 @@ from graphcrate.compat.facts.compilers import folder_for
 from graphcrate.compat.facts.packages import requirements
 from graphcrate.compat.requirements import own_packages
 from graphcrate.host import settings
-from graphcrate.host.disk.cache import kept
+from graphcrate.host.disk.sealed import kept
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import IntegrityError, LockedError
 from graphcrate.model.lock import Added, Lock, LockedPackage, encode

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.wheel_archive import WheelArchive
-from graphcrate.host.disk.cache import Cache, kept
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.sealed import kept
 from graphcrate.model.lock import LockedFile, encode
 from treeaudit import elf
 from treeaudit.errors import FileError

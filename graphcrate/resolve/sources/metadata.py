@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 from packaging.metadata import parse_email
 
-from graphcrate.host.disk.cache import kept
+from graphcrate.host.disk.sealed import kept
 from graphcrate.host.net import Client, HttpError
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import LockedFile

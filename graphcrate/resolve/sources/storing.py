@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.host.disk.cache import Cache, kept
+from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.disk.os_errors import explained
+from graphcrate.host.disk.sealed import kept
 from graphcrate.host.parallel import Advance
 from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import HostError, IntegrityError

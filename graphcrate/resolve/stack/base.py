@@ -12,7 +12,7 @@ from graphcrate.compat.variants.catalog import path_of_lock
 from graphcrate.host import settings, trace
 from graphcrate.host.context import Context
 from graphcrate.host.disk import documents
-from graphcrate.host.disk.cache import kept
+from graphcrate.host.disk.sealed import kept
 from graphcrate.inputs.bases import Base, provider
 from graphcrate.model.command import command
 from graphcrate.model.errors import IntegrityError

@@ -12,7 +12,7 @@ import msgspec
 
 from graphcrate.compat.variants.request import Extensions
 from graphcrate.host import settings
-from graphcrate.host.disk.cache import kept
+from graphcrate.host.disk.sealed import kept
 from graphcrate.model.command import ETC, command, setting, without
 from graphcrate.model.errors import GraphcrateError, LockedError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode

@@ -9,7 +9,7 @@ import pytest
 
 from graphcrate.assembly import site_parts, site_stock
 from graphcrate.engines.embedded import records
-from graphcrate.host.disk.cache import kept_bytes
+from graphcrate.host.disk.sealed import kept_bytes
 from graphcrate.inputs import bases
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.shared import entry

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from graphcrate.compat.requirements import own, own_packages, own_typed, package_text
 from graphcrate.compat.requirements.expected import compared, refuse_others
-from graphcrate.compat.requirements.requirement_files import Within
+from graphcrate.compat.requirements.within import Within
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.model.errors import ResolutionError, UsageError

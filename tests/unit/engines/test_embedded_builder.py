@@ -21,7 +21,8 @@ from graphcrate.engines.embedded import build as embedded
 from graphcrate.engines.embedded import layers, run
 from graphcrate.engines.embedded.layers import BATCH, batched
 from graphcrate.host.arrivals import Arrivals
-from graphcrate.host.disk.cache import Cache, kept
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.sealed import kept
 from graphcrate.host.process import Completed
 from graphcrate.host.workers import Pool
 from graphcrate.inputs import extensions

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.compat.facts import slurm_ends
-from graphcrate.engines import on_node, slurm, slurm_node
-from graphcrate.engines.slurm import NODE_PROGRAM, JobView, Scheduler, Slurm, submit_environment
+from graphcrate.engines import on_node, slurm, slurm_jobs, slurm_node, slurm_step
+from graphcrate.engines.slurm import JobView, Slurm
+from graphcrate.engines.slurm_jobs import NODE_PROGRAM, Scheduler, submit_environment
 from graphcrate.engines.trials import matrix
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
@@ -43,12 +44,12 @@ SIF = Artifact(engine="apptainer", kind="sif", reference="/a.sif", digest="x", b
         (slurm.offers_pyxis, "      --container=PATH          Path to OCI container bundle\n", False),
         (slurm.offers_pyxis, "nothing of --container-image here\n", False),
         (
-            slurm.last_error,
+            slurm_jobs.last_error,
             ["sbatch: error: invalid partition specified: x", "sbatch: error: Batch job submission failed: No", "end"],
             "Batch job submission failed: No",
         ),
-        (slurm.last_error, ["", "something else", ""], "something else"),
-        (slurm.last_error, [], ""),
+        (slurm_jobs.last_error, ["", "something else", ""], "something else"),
+        (slurm_jobs.last_error, [], ""),
     ],
 )
 def test_slurm_output_is_parsed(read, text, expected):
@@ -70,26 +71,26 @@ def test_pending_reasons_that_cannot_change_are_hopeless():
 def test_slurm_parsers_take_any_text(text):
     slurm.read_jobs(text)
     slurm.offers_pyxis(text)
-    slurm.last_error(text.splitlines())
+    slurm_jobs.last_error(text.splitlines())
 
 
 def test_job_time_limit_is_that_of_its_suites_unless_given():
     order = TrialOrder(artifact=None, suites=("torch",), device="auto", folder="/out", passes="/p")
-    options = slurm.parameters(order, Resources(partition="a100", gres="gpu:1", account="gnn"))
+    options = slurm_jobs.parameters(order, Resources(partition="a100", gres="gpu:1", account="gnn"))
     fixed = {"job-name": "graphcrate-test", "nodes": "1", "ntasks": "1"}
     told = {"signal": "B:USR1@60"}  # before its time is up
     assert options == {**fixed, **told, "partition": "a100", "time": "17", "gres": "gpu:1", "account": "gnn"}
-    hour = slurm.parameters(order, Resources(partition="a100", time="01:00:00"))
+    hour = slurm_jobs.parameters(order, Resources(partition="a100", time="01:00:00"))
     assert (hour["time"], hour["signal"]) == ("01:00:00", "B:USR1@60")
-    assert "signal" not in slurm.parameters(order, Resources(partition="a100", time="1"))
+    assert "signal" not in slurm_jobs.parameters(order, Resources(partition="a100", time="1"))
 
 
 def test_job_on_several_nodes_has_a_task_on_each():
     order = TrialOrder(artifact=None, suites=("nccl",), device="auto", folder="/out", passes="/p", nodes=3)
-    options = slurm.parameters(order, Resources(partition="a100"))
+    options = slurm_jobs.parameters(order, Resources(partition="a100"))
     assert [options[name] for name in ("nodes", "ntasks", "ntasks-per-node")] == ["3", "3", "1"]
-    assert slurm.step_words(3)[3:] == ["--ntasks=3", "--nodes=3", "--ntasks-per-node=1"]
-    assert slurm.step_words(1)[3:] == ["--ntasks=1", "--nodes=1"]
+    assert slurm_step.step_words(3)[3:] == ["--ntasks=3", "--nodes=3", "--ntasks-per-node=1"]
+    assert slurm_step.step_words(1)[3:] == ["--ntasks=1", "--nodes=1"]
 
 
 @pytest.mark.parametrize(
@@ -124,12 +125,12 @@ def test_time_limits_of_sbatch_are_taken(limit):
 
 
 def test_unknown_partition_is_refused_with_the_existing_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr(slurm, "find", lambda *_: SimpleNamespace(partitions=lambda: ["dgx2", "old"]))
+    monkeypatch.setattr(slurm_jobs, "find", lambda *_: SimpleNamespace(partitions=lambda: ["dgx2", "old"]))
     ctx = Context(root=tmp_path, environment={})
-    assert slurm.connect(ctx, tmp_path, ["dgx2"]).slurm
+    assert slurm_jobs.connect(ctx, tmp_path, ["dgx2"]).slurm
     step = "make … PARTITION=dgx2"
     with refused(UsageError, "no partition 'a100'; there are dgx2, old", step):
-        slurm.connect(ctx, tmp_path, ["dgx2", "a100"])
+        slurm_jobs.connect(ctx, tmp_path, ["dgx2", "a100"])
 
 
 def test_missing_slurm_is_a_host_error_with_another_runner(monkeypatch):
@@ -141,10 +142,10 @@ def test_missing_slurm_is_a_host_error_with_another_runner(monkeypatch):
 def test_slurm_here_reads_job_node_and_partition_from_the_environment(monkeypatch):
     for name in [name for name in os.environ if name.startswith("SLURM")]:
         monkeypatch.delenv(name)
-    assert slurm.here() == {}
+    assert slurm_step.here() == {}
     for name, value in {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": "a100"}.items():
         monkeypatch.setenv(name, value)
-    assert slurm.here() == {"job": "12", "node": "n1", "partition": "a100"}
+    assert slurm_step.here() == {"job": "12", "node": "n1", "partition": "a100"}
 
 
 def test_job_log_gives_whole_lines_and_an_invalid_result_is_an_error(tmp_path):
@@ -280,10 +281,10 @@ COMMAND = CommandOrder(words=("image", "torch"), folder="/work", printed="/work/
 
 
 def test_job_of_a_command_has_the_sites_time_limit_unless_given():
-    options = slurm.parameters(COMMAND, Resources(cpus=8))
+    options = slurm_jobs.parameters(COMMAND, Resources(cpus=8))
     known = {"job-name": "graphcrate-build", "signal": "B:USR1@60", "nodes": "1", "ntasks": "1", "cpus-per-task": "8"}
     assert options == known
-    assert slurm.parameters(COMMAND, Resources(time="20"))["time"] == "20"
+    assert slurm_jobs.parameters(COMMAND, Resources(time="20"))["time"] == "20"
 
 
 @pytest.mark.parametrize(

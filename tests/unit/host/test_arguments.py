@@ -22,7 +22,7 @@ STARTERS = {
 #: (module, argument of `line`) → why it is ours, or is told from an option by the program
 OURS = {
     ("engines.pyxis", "*before"): "srun's options, each in one word with its value, then `env NAME=VALUE`",
-    ("engines.slurm", "*attached"): "--name=VALUE",
+    ("engines.slurm_jobs", "*attached"): "--name=VALUE",
     ("engines.slurm_node", "_INTO_FILE"): "constant",
     ("engines.slurm_node", "order.printed or os.devnull"): "positional: a path of ours, after sh's own name",
     ("engines.slurm_node", "*python"): "positional: our Python and a command of ours, as it was typed",

@@ -9,15 +9,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from graphcrate.host.disk.cache import (
-    Cache,
-    default_root,
-    kept,
-    kept_bytes,
-    living_folder,
-    remove_abandoned,
-    require_room,
-)
+from graphcrate.host.disk.cache import Cache, default_root
+from graphcrate.host.disk.living import living_folder, remove_abandoned
+from graphcrate.host.disk.sealed import kept, kept_bytes
+from graphcrate.host.disk.space import require_room
 from graphcrate.host.disk.trees import remove_tree
 from graphcrate.model.errors import CacheError, DiskFullError, IntegrityError
 from tests.engines.workplace import Workplace, below, until
@@ -270,13 +265,13 @@ def test_folders_of_a_run_are_placed_apart_on_ext4_alone(monkeypatch, tmp_path, 
         told.append(int.from_bytes(value, sys.byteorder))
         return extents.to_bytes(8, sys.byteorder)
 
-    monkeypatch.setattr("graphcrate.host.disk.cache.file_system", lambda _: kind)
+    monkeypatch.setattr("graphcrate.host.disk.space.file_system", lambda _: kind)
     monkeypatch.setattr(fcntl, "ioctl", ioctl)
     Cache(tmp_path / "cache").close()
     assert told == [0, extents | apart] * asked
 
 
 def test_disk_that_refuses_to_place_folders_apart_is_used_as_it_is(monkeypatch, tmp_path):
-    monkeypatch.setattr("graphcrate.host.disk.cache.file_system", lambda _: "ext4")
+    monkeypatch.setattr("graphcrate.host.disk.space.file_system", lambda _: "ext4")
     monkeypatch.setattr(fcntl, "ioctl", Mock(side_effect=OSError(errno.ENOTTY, "")))
     Cache(tmp_path / "cache").close()

@@ -22,7 +22,8 @@ from graphcrate.artifacts.conversion import unsquashed
 from graphcrate.engines.embedded import run as embedded
 from graphcrate.host import progress
 from graphcrate.host.disk import atomic, cleaning
-from graphcrate.host.disk.cache import Cache, kept_bytes
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.sealed import kept_bytes
 from graphcrate.host.net import Client
 from graphcrate.model.errors import CacheError, UsageError
 from graphcrate.model.lock import LockedFile

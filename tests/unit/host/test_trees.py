@@ -13,7 +13,8 @@ from graphcrate.artifacts.tree.filesystems import _walk
 from graphcrate.artifacts.tree.reader import Selection
 from graphcrate.host.disk import cache as caches
 from graphcrate.host.disk import cleaning, trees
-from graphcrate.host.disk.cache import Cache, living_folder, remove_abandoned
+from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.living import living_folder, remove_abandoned
 from graphcrate.inputs.bases import normalise
 from graphcrate.inputs.wheels import project
 from graphcrate.model.errors import BuildError

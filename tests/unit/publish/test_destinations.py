@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.host import process
-from graphcrate.host.disk import cache
+from graphcrate.host.disk import space
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import DiskFullError, HostError, NetworkError, UsageError
 from graphcrate.oci import reference
@@ -261,7 +261,7 @@ def test_shared_folder_obeys_umask_and_notes_private_files(put, folder, progress
 )
 def test_folder_on_lustre_is_named_with_the_stripes_for_it(tmp_path, ctx, progress, monkeypatch, points, is_named):
     seen = {point.format(shared=tmp_path): kind for point, kind in points.items()}
-    monkeypatch.setattr(cache.namespaces, "mount_points", lambda: seen)
+    monkeypatch.setattr(space.namespaces, "mount_points", lambda: seen)
     (tmp_path / "images").mkdir()
     SharedFolder(path=tmp_path / "images" / "our own")._note_place(ctx)
     assert [f"-S 4M '{tmp_path}/images/our own' spreads" in line for line in progress.lines[1:]] == [True] * is_named

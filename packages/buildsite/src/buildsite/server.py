@@ -19,7 +19,7 @@ from buildsite.queue import AT_ONCE, JobQueue
 from buildsite.site import Site
 from buildsite.users import Users
 from buildsite.work import SiteWork
-from graphcrate.engines import slurm
+from graphcrate.engines import slurm_jobs
 from graphcrate.host import net, process
 from graphcrate.host.arguments import Argv, line
 from graphcrate.host.context import Context
@@ -70,7 +70,7 @@ def serve(
     dist = dist.absolute()
     at_once, resources = AT_ONCE, elsewhere.resources
     if resources:
-        slurm.connect(ctx, dist, [resources.partition] if resources.partition else [])
+        slurm_jobs.connect(ctx, dist, [resources.partition] if resources.partition else [])
         at_once = {**AT_ONCE, "build": _NODES, "file": _NODES}
     work = SiteWork(program=program(ctx), dist=dist, on=_on(resources), registry=elsewhere.registry)
     path = file_of(entrance.listen)

@@ -6,7 +6,7 @@ import msgspec
 
 from graphcrate.compat.variants.newer import PLACE, KnownNews
 from graphcrate.host.context import Context
-from graphcrate.host.disk.cache import kept
+from graphcrate.host.disk.sealed import kept
 from graphcrate.model.recipe import Recipe
 from upkeep.news.review import Review
 from upkeep.news.weighing import VariantChange

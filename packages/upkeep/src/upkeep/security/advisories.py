@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from graphcrate.compat.facts import suites
 from graphcrate.host import settings
-from graphcrate.host.disk.cache import kept
+from graphcrate.host.disk.sealed import kept
 from graphcrate.host.net import HttpError
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.inputs.bases.archive import SuiteArchive
