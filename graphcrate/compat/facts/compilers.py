@@ -30,9 +30,11 @@ _FLAGS = "-DNDEBUG -fwrapv -O2 -g0"
 
 
 #: stand-ins for torch's largest headers: path → lines
-STAND_INS = {path: tuple(text.splitlines()) for path, text in table("compiling", dict[str, str], "headers").items()}
-_FOLDERS = table("compiling", dict[str, str], "folders")
-SECONDS = table("compiling", dict[str, float], "seconds")
+STAND_INS = {
+    path: tuple(text.splitlines()) for path, text in table("compiled_extensions", dict[str, str], "headers").items()
+}
+_FOLDERS = table("compiled_extensions", dict[str, str], "folders")
+SECONDS = table("compiled_extensions", dict[str, float], "seconds")
 
 
 def compiler_for(suite: str, newest_gcc: int | None = None, platform: Platform = DEFAULT) -> str:

@@ -1,4 +1,4 @@
-"""Libraries that compiled packages are linked to, made of Debian's sources (`data/compiling.toml`). Pure."""
+"""Libraries that compiled packages are linked to, made of Debian's sources (`data/compiled_extensions.toml`). Pure."""
 
 import hashlib
 from collections.abc import Collection, Mapping
@@ -68,7 +68,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
-_libraries = table_reader("compiling", tuple[Library, ...], "library")
+_libraries = table_reader("compiled_extensions", tuple[Library, ...], "library")
 
 
 def of_packages(names: Collection[str]) -> tuple[Library, ...]:

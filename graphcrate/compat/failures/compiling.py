@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from graphcrate.compat.facts import back_ends, suites
-from graphcrate.compat.failures import cuda, lines, loading
+from graphcrate.compat.failures import cuda, error_lines, loading
 from graphcrate.compat.failures.failure import CompileFailure, Diagnosis, More
 from graphcrate.compat.failures.missing import Missing, missing
 from graphcrate.model.command import AGAIN, setting
@@ -99,7 +99,7 @@ def _of_compiler(failure: CompileFailure, step: CompileStep) -> Diagnosis | Miss
     toolkit = step.compilation.toolkit
     if package.isolated and toolkit is None and cuda.NEEDED.search(line):
         return _needs_cuda(what)
-    if known := lines.of_package(package.name, line):
+    if known := error_lines.of_package(package.name, line):
         return Diagnosis(what=what, cause=known[0], next_step=known[1])
     if package.isolated:
         there = {other.name for other in step.against}
@@ -109,8 +109,8 @@ def _of_compiler(failure: CompileFailure, step: CompileStep) -> Diagnosis | Miss
         absent = missing(line, base.python if base else "")
         if absent and (absent.package or not cuda.OF_TOOLKIT.search(line)):
             return absent
-    cause, next_step = lines.of_any(line, step.compilation)
-    if package.isolated and lines.WHEELS_ALONE in next_step:
+    cause, next_step = error_lines.of_any(line, step.compilation)
+    if package.isolated and error_lines.WHEELS_ALONE in next_step:
         wheel = setting(with_=f"./{package.name}-….whl")
         next_step = f"ask for another version of it, or bring a wheel ({wheel})"
     return Diagnosis(what=what, cause=cause, next_step=next_step)

@@ -28,8 +28,8 @@ from graphcrate.model.platform import platform_named
 
 #: Raise it whenever the same inputs would give another wheel.
 WHEELHOUSE_FORMAT = 2
-#: Seconds. Each compiled file and each linked package is a line. The longest file that was measured (`compiling.toml`)
-#: takes a minute: what says nothing for an hour hangs.
+#: Seconds. Each compiled file and each linked package is a line. The longest file that was measured takes a minute
+#: (`compiled_extensions.toml`): what says nothing for an hour hangs.
 SILENCE = 3600.0
 #: the same of what is compiled by its own back-end
 BACK_END_FORMAT = 2

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from graphcrate.assembly.extension_wheels import explained
-from graphcrate.compat.failures import lines as error_lines
+from graphcrate.compat.failures import error_lines
 from graphcrate.compat.failures.failure import same_with
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import BuildRequest

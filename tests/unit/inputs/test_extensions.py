@@ -16,7 +16,7 @@ import pytest
 
 from graphcrate.assembly.extension_wheels import explained
 from graphcrate.compat.facts import compilers
-from graphcrate.compat.failures import lines as error_lines
+from graphcrate.compat.failures import error_lines
 from graphcrate.compat.failures.first_error import first_error
 from graphcrate.compat.plan import planning
 from graphcrate.compat.variants.next_steps import NextSteps
