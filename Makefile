@@ -142,7 +142,7 @@ ifneq ($(filter test,$(MAKECMDGOALS)),)
 $(info make test: lint, unit tests, one real image, and the engines that are here. Next: make test-engines installs Docker, Podman,)
 $(info Apptainer, a registry and Slurm and tries the image with them (35 minutes); make test-all compiles whole stacks as well.)
 endif
-test: .venv/ready-dev ## lint, unit tests and one real image: about six minutes
+test: .venv/ready-dev ## lint, unit tests and one real image: about seven minutes
 	@$(pytest) -m 'not slow and not weekly and not faults'
 
 test-unit: .venv/ready-dev ## the unit tests alone, which start no program: about a minute
