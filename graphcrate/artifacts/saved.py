@@ -122,7 +122,7 @@ def _unknown(engine: str, reference: str, command: str) -> UsageError:
 
 
 def read(tar: SavedTar, take: TakeLayer[_Layer], ctx: Context, platform: Platform) -> SavedImage[_Layer]:
-    """Read the one image in a tar, each layer by `take`. Raises LayoutError where there is none, or are several."""
+    """Read the one image in a tar, each layer by `take`. Raises LayoutError for no image, or several."""
     with ctx.progress.task(f"reading {tar.name}", tar.size, brief=True) as task:
 
         def counted() -> Iterator[bytes]:
@@ -183,7 +183,7 @@ class _Archive(Generic[_Layer]):
                 self.layers[path] = LayoutError(f"layer {path}: {error.what}", cause=error.cause)
 
     def image(self, platform: Platform) -> SavedImage[_Layer]:
-        """Find the one image. Raises LayoutError where there is none, or are several."""
+        """Find the one image. Raises LayoutError for no image, or several."""
         if "manifest.json" not in self.documents:
             return self._image_of_index(platform)
         saved = decode_document(self._named(self.documents, "manifest.json"), tuple[Saved, ...], "manifest.json")

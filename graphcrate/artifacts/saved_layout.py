@@ -1,4 +1,4 @@
-"""An image in a tar as a layout in the cache. Docker's tars have no manifest: they get one, the same image the same."""
+"""An image in a tar as a layout in the cache. Docker's tars lack a manifest: it is made, and always the same."""
 
 import hashlib
 import itertools
@@ -22,7 +22,7 @@ from ocilayout.image import descriptor_of
 def read(tar: saved.SavedTar, ctx: Context, platform: Platform, *, layers: bool) -> Layout:
     """Read a tar's image for a platform as a layout in the cache; without `layers` these are measured and not kept.
 
-    Raises LayoutError for a tar that is no image or a damaged one, DiskFullError.
+    Raises LayoutError for a tar without an image or a damaged one, DiskFullError.
     """
     if layers:
         ctx.cache.require(tar.size, f"the layers of {tar.name}")

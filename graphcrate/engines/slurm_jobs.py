@@ -133,7 +133,7 @@ class Scheduler:
         return whole.decode("utf-8", "replace").splitlines()
 
     def result(self, job: str) -> Returned | None:
-        """Take the result of a job; None while there is none. Its log stays. Raises HostError for an invalid one."""
+        """Take the result of a job; None until there is one. Its log stays. Raises HostError for an invalid one."""
         with contextlib.suppress(OSError):  # a network file system shows other nodes' files once the folder is touched
             self.folder.chmod(self.folder.stat().st_mode)
         file = self.folder / f"{job}.json"

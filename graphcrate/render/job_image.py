@@ -65,9 +65,9 @@ def _file(ref: str, runtime: str) -> str:
     path, job = Path(ref), JOBS[runtime]
     if path.suffix in job.files:
         return f"./{path}" if job.is_dotted and not str(path).startswith((".", "/")) else str(path)
-    made = command("job", f"{job.registry}/NAME:TAG", runtime=runtime)
-    if job.files:
-        made = _converted(ref if path.suffix == ".tar" and path.is_file() else "NAME:TAG", runtime)
+    source = ref if path.suffix == ".tar" and path.is_file() else "NAME:TAG"
+    pulls = command("job", f"{job.registry}/NAME:TAG", runtime=runtime)
+    made = _converted(source, runtime) if job.files else pulls
     another = opened_on_slurm(path.suffix) if job.is_slurm else ""
     raise UsageError(
         f"{runtime} opens {_opens(runtime)}, and not {path.name}{', which is not here' if is_missing(ref) else ''}",

@@ -22,7 +22,7 @@ class Within(NamedTuple):
     def check(self, path: Path, what: str) -> None:
         """Raise UsageError for a path out of the folder, by links too; `what`: a sentence that ends with "is not".
 
-        Raises OSError, ValueError or RuntimeError for what is no path.
+        Raises OSError, ValueError or RuntimeError for an invalid path.
         """
         if not path.resolve().is_relative_to(self.home):
             raise self.refused(what)

@@ -31,7 +31,7 @@ from graphcrate.model.suite import SUITES
 from graphcrate.model.trial import Device, TrialOrder
 from graphcrate.smoke import memory
 
-#: forms of images that `run` starts in our own sandbox though no engine's name was typed; of other tools' ones
+#: forms of others' images that `run` starts in our own sandbox where no runner was typed
 _RUN_BY_US = ("registry", "archive")
 #: of an image, who makes it what a runner opens; None where it cannot be. True: Slurm starts containers itself
 Opener = Callable[[Located, Context, bool], Artifact | None]
@@ -114,7 +114,8 @@ def run(source: Located, runner: str, request: RunRequest, ctx: Context) -> int:
     """Run a program in an image by this runner, with this terminal; returns its exit code. Raises UsageError."""
     runner = _check_names((), runner)
     layout = source.layout() if source.has_layout else None
-    if runner in ("auto", "embedded") and source.form in (_RUN_BY_US if runner == "auto" else layouts.BROUGHT):
+    runs_here = runner == "embedded" or (runner == "auto" and source.form in _RUN_BY_US)
+    if runs_here and source.form in layouts.BROUGHT:
         pulled = layouts.find(source.ref, Path(), ctx, source.platform)
         pulled.pull()
         layout = pulled.layout

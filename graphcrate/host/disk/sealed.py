@@ -17,7 +17,7 @@ def sealed(data: bytes) -> bytes:
 
 
 def kept_bytes(path: Path) -> bytes | None:
-    """Read what `sealed` made; None where there is none or it is damaged. One without a checksum comes as it is."""
+    """Read what `sealed` made; None where it is missing or damaged. One without a checksum comes as it is."""
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -29,7 +29,7 @@ def kept_bytes(path: Path) -> bytes | None:
 
 
 def kept(path: Path, kind: type[_Record]) -> _Record | None:
-    """The value of a record in JSON; None where there is none, or it is damaged or of another version."""
+    """The value of a record in JSON; None where it is missing, damaged or of another version."""
     data = kept_bytes(path)
     try:
         return None if data is None else codec.decode(data, kind)
