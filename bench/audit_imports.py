@@ -48,7 +48,7 @@ from graphcrate.inputs.bases import Base, debian, debs
 from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.resolve.sources import offers
+from graphcrate.resolve.sources.uv import uv_program
 from graphcrate.resolve.stack.pinning import constraints_of
 from nsbox.box import Bind
 
@@ -250,7 +250,7 @@ def install(group: Group, pair: Pair, site: Path, ground: Ground) -> None:
     for name, lines in files.items():
         (ground.work / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
     argv = [
-        offers.uv_program(),
+        uv_program(),
         "pip",
         "install",
         "--no-config",

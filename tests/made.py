@@ -50,7 +50,7 @@ def index_of(server):
 def public(server, monkeypatch):
     """The environment of a user who has set no index, where uv's own is this server, and public mirrors are asked."""
     emitted = f"--index-url {server.url('/simple')}\n"
-    monkeypatch.setattr("graphcrate.resolve.sources.offers.emitted_indexes", lambda *_: emitted)
+    monkeypatch.setattr("graphcrate.resolve.sources.request_sources.emitted_indexes", lambda *_: emitted)
     return {"PIP_CONFIG_FILE": "/dev/null"}
 
 

@@ -22,8 +22,8 @@ from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, IntegrityError, ResolutionError
 from graphcrate.model.lock import LockedFile, decode_lock
-from graphcrate.resolve.sources.channels import Link, local_path
-from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link, local_path
 from tools.generate import ROOT
 from tools.measure_wheel import listed
 from tools.ranged_file import RangedFile

@@ -24,7 +24,7 @@ from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, ResolutionError
 from graphcrate.model.lock import LockedFile, decode_lock
-from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.sources.request_sources import Sources
 from tools.generate import ROOT
 from tools.locked_code import link_of, opened
 

@@ -27,8 +27,9 @@ from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.platform import DEFAULT, SUPPORTED, Platform, platform_named
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.sources.channels import Link
-from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link
 from graphcrate.resolve.sources.target import project_and_version
 from tools.ranged_file import RangedFile
 from tools.torch_facts import EACH, PORTED, TORCH, build_of, ported_written, written

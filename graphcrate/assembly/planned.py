@@ -28,7 +28,7 @@ from graphcrate.model.recipe import CHANNELS, Additions, Recipe, Variant
 from graphcrate.model.report import CandidateOutcome
 from graphcrate.model.words import joined
 from graphcrate.resolve.sources import further as places
-from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.sources.request_sources import Sources
 from graphcrate.resolve.stack.locks import Resolution
 from patienthttp.errors import host_of
 

@@ -27,8 +27,10 @@ from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import CHANNELS, Channel
-from graphcrate.resolve.sources.channels import SourceKind, mirror_of, mirrored, user_indexes
 from graphcrate.resolve.sources.fetch import bytes_to_fetch, fetch, installed, paths
+from graphcrate.resolve.sources.source import SourceKind
+from graphcrate.resolve.sources.user_indexes import user_indexes
+from graphcrate.resolve.sources.wheel_mirrors import mirror_of, mirrored
 from graphcrate.resolve.stack import base as bases
 from sifsquash.values import Compression
 

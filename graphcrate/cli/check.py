@@ -46,7 +46,7 @@ def hosts(*, as_json: bool) -> None:
     """Try each host that a build may ask. Raises NetworkError where a needed one is not reached."""
     from graphcrate.compat.variants.request import SourceOptions
     from graphcrate.resolve.sources import hosts as asked
-    from graphcrate.resolve.sources.offers import Sources
+    from graphcrate.resolve.sources.request_sources import Sources
 
     ctx = here()
     tried = asked.tried(Sources(SourceOptions(), ctx.cache, ctx.environment))

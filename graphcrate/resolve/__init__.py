@@ -20,6 +20,6 @@
   is no solution is found in data: `obstacles` walks what indexes list and `metadata` requires, `conflicts` says it.
 - After that: `foreseen` and `libraries` (what the audit will miss).
 
-`offers.Sources` is one request's way to all sources: client, pages read so far, the user's indexes. Nothing is opened
-or asked before it is needed.
+`request_sources.Sources` is one request's way to all sources: client, pages read so far, the user's indexes. Nothing is
+opened or asked before it is needed.
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.resolve.sources.offers import uv_program
+from graphcrate.resolve.sources.uv import uv_program
 from tests.conftest import ROOT
 from tests.engines.typist import blocks
 from tests.engines.workplace import Workplace, call, small_stack

@@ -21,7 +21,8 @@ from graphcrate.inputs.extensions.compile import make_venv, provide
 from graphcrate.model.plan import VENV
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.sources.fetch import fetch_one
-from graphcrate.resolve.sources.offers import Offers, Sources, UnavailableError
+from graphcrate.resolve.sources.offers import Offers, UnavailableError
+from graphcrate.resolve.sources.request_sources import Sources
 from graphcrate.resolve.sources.target import WheelTarget
 from graphcrate.resolve.stack.pinning import lock_offer
 from nsbox.box import Bind

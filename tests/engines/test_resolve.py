@@ -22,9 +22,9 @@ from graphcrate.model.errors import BuildError, NetworkError, ResolutionError, U
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Additions, Channel
 from graphcrate.resolve.additions import additions
-from graphcrate.resolve.sources import crates, offers
+from graphcrate.resolve.sources import crates, uv
 from graphcrate.resolve.sources.fetch import fetch
-from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.sources.request_sources import Sources
 from graphcrate.resolve.stack.candidates import choose
 from tests.made import place, refused
 from tests.unit import small_index
@@ -822,8 +822,13 @@ def test_index_that_answers_500_to_uv_is_a_network_error(server, cache, monkeypa
 
 def test_default_index_of_uv_is_read_from_its_output(tmp_path):
     variables = {"UV_DEFAULT_INDEX": "https://index.example/simple", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    told = offers.emitted_indexes(variables)
+    told = uv.emitted_indexes(variables, "--no-cache")
     assert "--index-url https://index.example/simple" in told
+
+
+def test_default_index_is_read_where_no_temporary_file_can_be_made(cache, tmp_path):
+    variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": "/proc", "PIP_CONFIG_FILE": "/dev/null"}
+    assert Sources(SourceOptions(), cache, variables).user.default.startswith("https://")
 
 
 def test_an_index_in_uv_s_own_settings_is_one_s_own_and_no_setting_is_none(tmp_path):

@@ -267,15 +267,15 @@ def channels(server, monkeypatch):
 @pytest.fixture
 def mirrors(monkeypatch):
     """Two servers in place of the public mirrors, empty."""
-    from graphcrate.resolve.sources import channels
+    from graphcrate.resolve.sources import wheel_mirrors
     from tests.unit.wheel_server import WheelServer
 
     with WheelServer() as one, WheelServer() as two:
         known = {
-            name: channels.WheelMirror(pytorch=server.url("/whl/{tag}"), pypi=server.url("/simple"))
+            name: wheel_mirrors.WheelMirror(pytorch=server.url("/whl/{tag}"), pypi=server.url("/simple"))
             for name, server in {"one": one, "two": two}.items()
         }
-        monkeypatch.setattr(channels, "MIRRORS", known)
+        monkeypatch.setattr(wheel_mirrors, "MIRRORS", known)
         yield one, two
 
 

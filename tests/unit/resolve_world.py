@@ -3,7 +3,7 @@
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.net import Client
-from graphcrate.resolve.sources import offers
+from graphcrate.resolve.sources import request_sources
 from graphcrate.resolve.sources.fetch import fetch
 from graphcrate.resolve.stack import resolver
 from graphcrate.resolve.stack.candidates import choose
@@ -63,4 +63,4 @@ class World:
 
         for name in ("request", "download", "reaches"):
             self.monkeypatch.setattr(Client, name, fail)
-        self.monkeypatch.setattr(offers, "emitted_indexes", fail)
+        self.monkeypatch.setattr(request_sources, "emitted_indexes", fail)

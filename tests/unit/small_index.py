@@ -22,7 +22,7 @@ from graphcrate.host.net import HttpError
 from graphcrate.model.lock import DebianBase, DebianToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from graphcrate.resolve.sources import pyg_lib
-from graphcrate.resolve.sources.channels import Source, SourceKind
+from graphcrate.resolve.sources.source import Source, SourceKind
 from graphcrate.resolve.sources.target import project_and_version
 from graphcrate.resolve.stack import base, extensions, pinning, resolver
 from graphcrate.resolve.stack.locks import ResolveContext

@@ -34,7 +34,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Sources of an image's files."""
 
     channel: str | None = None  #: the only one that torch may come from
-    mirror: str | None = None  #: a name that `resolve.sources.channels` knows, or an address
+    mirror: str | None = None  #: a name that `resolve.sources.wheel_mirrors` knows, or an address
     wheels: Path | None = None  #: folder of the local channel
     extensions: Extensions = "auto"
     toolkit: str | None = None  #: its provider

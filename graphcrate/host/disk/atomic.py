@@ -9,6 +9,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from graphcrate.host import process
 from graphcrate.host.disk import waiting
@@ -30,6 +31,15 @@ def write_file(path: Path, content: bytes, mode: int | None = None) -> None:
     """
     with writing(path, mode) as part:
         part.write_bytes(content)
+
+
+@contextlib.contextmanager
+def synced(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file whose bytes are on the disk at the end, so that a rename afterwards names a whole file."""
+    with path.open("xb") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def make_folder(path: Path) -> None:
@@ -177,10 +187,8 @@ def create(target: Path, content: bytes, mode: int) -> bool:
     Raises DiskFullError and HostError.
     """
     with _part(target) as temporary:
-        with temporary.open("xb") as stream:
+        with synced(temporary) as stream:
             stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
         temporary.chmod(mode)
         return claim(temporary, target)
 

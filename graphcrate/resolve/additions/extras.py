@@ -12,9 +12,9 @@ from graphcrate.model.lock import LockedPackage
 from graphcrate.model.words import listed, printable
 from graphcrate.resolve.additions.conflicts import Conflicts
 from graphcrate.resolve.additions.solving import name_of
-from graphcrate.resolve.sources.channels import Link
 from graphcrate.resolve.sources.fetch import fetch_one
 from graphcrate.resolve.sources.offers import Offer, Offers
+from graphcrate.resolve.sources.source import Link
 
 
 def with_extras(

@@ -17,8 +17,8 @@ from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.sources import fetch
-from graphcrate.resolve.sources.channels import Link
 from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.source import Link
 from graphcrate.resolve.sources.storing import store_unhashed
 from graphcrate.resolve.sources.target import project_and_version, target_of
 from graphcrate.resolve.stack.locks import ResolveContext

@@ -23,8 +23,8 @@ from graphcrate.model.words import listed
 from graphcrate.resolve.additions.conflicts import BoundedConflicts, Conflicts
 from graphcrate.resolve.additions.obstacles import Clause, Obstacle, obstacles
 from graphcrate.resolve.additions.sdists import Sdists, stand_in
-from graphcrate.resolve.sources.channels import Link
 from graphcrate.resolve.sources.offers import Offer
+from graphcrate.resolve.sources.source import Link
 from graphcrate.resolve.sources.target import target_of
 from graphcrate.resolve.stack.locks import ResolveContext
 from graphcrate.resolve.stack.pinning import UnsolvableError, constraints_of, resolve_pins

@@ -12,10 +12,10 @@ from graphcrate.model.command import AGAIN
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError, UsageError
 from graphcrate.model.limits import CRATE_FILE
 from graphcrate.model.lock import LockedCrate, LockedFile
-from graphcrate.resolve.sources.channels import MIRRORS, asks_public_mirrors, mirror_of
 from graphcrate.resolve.sources.failures import source_name
-from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.sources.request_sources import Sources
 from graphcrate.resolve.sources.search import FEW
+from graphcrate.resolve.sources.wheel_mirrors import MIRRORS, asks_public_mirrors, mirror_of
 from patienthttp.retry import TRIES
 
 THREADS = 6

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from graphcrate.host.net import Client, HttpError
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
-from graphcrate.resolve.sources.channels import KNOCK
+from graphcrate.resolve.sources.wheel_mirrors import KNOCK
 from patienthttp.errors import NoAnswer, server_of
 
 

@@ -20,11 +20,12 @@ from graphcrate.model.errors import GraphcrateError, IntegrityError, LockedError
 from graphcrate.model.lock import Lock, LockedCrate, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.model.words import number_of
-from graphcrate.resolve.sources.channels import MIRRORS
 from graphcrate.resolve.sources.failures import OtherBytesError, UngivenError
-from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.request_sources import Sources
 from graphcrate.resolve.sources.search import FileSearch
 from graphcrate.resolve.sources.storing import UnreadableFileError, is_stored, store
+from graphcrate.resolve.sources.wheel_mirrors import MIRRORS
 
 if TYPE_CHECKING:
     from graphcrate.compat.variants.request import SourceOptions

@@ -11,7 +11,7 @@ from graphcrate.model.command import setting
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import FurtherChannel
 from graphcrate.model.words import printable
-from graphcrate.resolve.sources.channels import Source, SourceKind
+from graphcrate.resolve.sources.source import Source, SourceKind
 from patienthttp.errors import host_of
 
 _LONGEST = 200  #: characters of a file's name in a lock

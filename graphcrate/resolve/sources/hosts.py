@@ -11,19 +11,20 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.compat.facts import suites
-from graphcrate.compat.facts.addresses import PYTORCH_FILES, channel_address
+from graphcrate.compat.facts.addresses import PYTORCH_FILES
 from graphcrate.host.net import HttpError
 from graphcrate.inputs.bases import mirrors
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import CHANNELS, Channel
-from graphcrate.resolve.sources import channels
-from graphcrate.resolve.sources.channels import MIRRORS, Source, SourceKind, asks_public_mirrors
+from graphcrate.resolve.sources.channels import official
 from graphcrate.resolve.sources.crates import CRATES_IO, RSPROXY
 from graphcrate.resolve.sources.failures import source_name
-from graphcrate.resolve.sources.offers import Sources
 from graphcrate.resolve.sources.pyg_lib import GITHUB
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Source, SourceKind
+from graphcrate.resolve.sources.wheel_mirrors import MIRRORS, asks_public_mirrors, public_mirrors
 
 TORCH, CUDA, CRATE = "2.0.1", "11.8", {"crate": "libc", "version": "0.2.139"}  #: of what is asked for
 SUITE = [*suites.bases()][-1]
@@ -65,14 +66,13 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _channel(channel: Channel, torch: str = TORCH, cuda: str = CUDA) -> tuple[Source]:
-    kind = SourceKind.INDEX if CHANNELS[channel].is_index else SourceKind.LINKS
-    return (Source(kind, channel_address(channel, torch, cuda)),)
+    return (official(channel, torch, cuda),)
 
 
 def _mirrors(sources: Sources) -> Iterable[Source]:
     if not asks_public_mirrors(sources.environment):
         return ()
-    known = [channels.public_mirrors(channel, TORCH, CUDA) for channel in (Channel.PYTORCH, Channel.PYPI)]
+    known = [public_mirrors(channel, TORCH, CUDA) for channel in (Channel.PYTORCH, Channel.PYPI)]
     return {source_name(source.location): source for listed in reversed(known) for source in listed}.values()
 
 

@@ -19,7 +19,7 @@ from graphcrate.model import codec
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UNREADABLE, NetworkError
 from graphcrate.model.values import is_file_name, is_sha256
-from graphcrate.resolve.sources.channels import Link, Source, SourceKind, local_path
+from graphcrate.resolve.sources.source import Link, Source, SourceKind, local_path
 from graphcrate.resolve.sources.target import project_and_version
 from patienthttp.errors import NoAnswer
 from patienthttp.retry import TRIES

@@ -24,8 +24,9 @@ from graphcrate.host.disk.sealed import kept
 from graphcrate.host.net import Client, HttpError
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import LockedFile
-from graphcrate.resolve.sources.channels import Link, local_path
-from graphcrate.resolve.sources.offers import Offer, Sources
+from graphcrate.resolve.sources.offers import Offer
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link, local_path
 from graphcrate.resolve.sources.storing import store
 
 if TYPE_CHECKING:

@@ -1,48 +1,28 @@
 """Offers of a candidate's channels: the newest fitting wheel, or why there is no such wheel."""
 
 import contextlib
-import functools
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.compat.variants.request import SourceOptions
-from graphcrate.host import arguments, process, settings
-from graphcrate.host.disk.os_errors import MachineError
 from graphcrate.host.net import HttpError
-from graphcrate.host.progress import Progress
 from graphcrate.model.command import setting
-from graphcrate.model.errors import BuildError, GraphcrateError, IntegrityError, NetworkError
+from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import CHANNELS, Channel
-from graphcrate.resolve.sources import further
-from graphcrate.resolve.sources.channels import (
-    KNOCK,
-    PYTORCH_MIRRORS,
-    Link,
-    SourceKind,
-    address_of,
-    asks_public_mirrors,
-    public_mirrors,
-    sources,
-    user_indexes,
-)
-from graphcrate.resolve.sources.failures import Failures, source_name
+from graphcrate.resolve.sources.channels import address_of, sources
+from graphcrate.resolve.sources.failures import source_name
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link, Source, SourceKind
 from graphcrate.resolve.sources.storing import locked_file
+from graphcrate.resolve.sources.wheel_mirrors import KNOCK, PYTORCH_MIRRORS, asks_public_mirrors, public_mirrors
 from graphcrate.resolve.sources.witnessing import witnessed
 from patienthttp.errors import OF_THE_PROXY, FetchFailure
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from graphcrate.host.disk.cache import Cache
-    from graphcrate.host.net import Client
-    from graphcrate.resolve.sources.channels import Source, UserIndexes
-    from graphcrate.resolve.sources.index import Listings
     from graphcrate.resolve.sources.target import WheelTarget
 
 FIXES = {
@@ -59,7 +39,7 @@ class Offer(msgspec.Struct, frozen=True):
     name: str  #: normalised
     version: str
     channel: Channel
-    link: "Link"
+    link: Link
     unreachable: tuple[Channel, ...] = ()
     commit: str = ""  #: of the repository that an sdist was packed of
     index: str = ""  #: as in LockedPackage
@@ -86,93 +66,6 @@ def unavailable(
     return error
 
 
-if TYPE_CHECKING:
-    shared_property = functools.cached_property
-else:
-
-    class shared_property(functools.cached_property):  # noqa: N801
-        """A cached property that threads compute once, as Python's own does before 3.12. `lock`: the instance's."""
-
-        def __get__(self, instance: "Sources | None", owner: type | None = None) -> object:
-            if instance is None:
-                return self
-            with instance.lock:
-                return super().__get__(instance, owner)
-
-
-class Sources:
-    """One request's way to all sources, for many threads. Nothing is opened, imported or asked before it is needed.
-
-    `note` gets a line for each source that does not give a locked file while another is left. `ungiven`: names of files
-    that were listed and that no source gave, and why; it grows while one command looks for others.
-    """
-
-    def __init__(
-        self,
-        request: SourceOptions,
-        cache: "Cache",
-        environment: Mapping[str, str],
-        note: Callable[[str], None] = lambda _: None,
-        progress: "Progress | None" = None,
-        ungiven: dict[str, GraphcrateError] | None = None,
-    ) -> None:
-        self.request = request
-        self.cache = cache
-        self.environment = environment
-        self.note = note
-        self.progress = progress or Progress()
-        self.failures = Failures(note)
-        self.ungiven = {} if ungiven is None else ungiven
-        self.lock = threading.RLock()
-
-    @shared_property
-    def client(self) -> "Client":
-        """The HTTP client."""
-        from graphcrate.host.net import Client
-
-        return Client(self.environment, note=self.note)
-
-    @shared_property
-    def listings(self) -> "Listings":
-        """Pages read so far."""
-        from graphcrate.resolve.sources.index import Listings
-
-        return Listings(self.client)
-
-    @shared_property
-    def user(self) -> "UserIndexes":
-        """The user's own indexes; uv is asked for its default where nothing is set."""
-        user = user_indexes(self.environment)
-        user = user if user.default else user_indexes(self.environment, emitted_indexes(self.environment))
-        if not self.request.further:
-            return user
-        return msgspec.structs.replace(user, further=further.asked(self.request.further, self._known(user)))
-
-    def further_lines(self) -> list[str]:
-        """Return a plan's lines on the channels that a requirements file names."""
-        named = self.request.further
-        return further.lines(named, self._known(self.user)) if named else []
-
-    def _known(self, user: "UserIndexes") -> tuple[str, ...]:
-        """Indexes that have what a requirements file means by them: the user's own, and for the public one those."""
-        return (user.default, *user.extra, *self._public)
-
-    @shared_property
-    def _public(self) -> tuple[str, ...]:
-        """The index that uv takes by itself; none if unknown."""
-        try:
-            return (user_indexes({"PIP_CONFIG_FILE": "/dev/null"}, emitted_indexes({}, "--no-config")).default,)
-        except (MachineError, BuildError):
-            return ()
-
-    @shared_property
-    def has_own_index(self) -> bool:
-        """Return whether packages come from another index than the one that uv takes by itself, or may do so."""
-        if self.user.extra or self.user.further:
-            return True
-        return self.user.default.rstrip("/") not in [public.rstrip("/") for public in self._public]
-
-
 class Offers:
     """The sources of one candidate: those for `torch` (exact version) built for `torch_cuda`."""
 
@@ -185,11 +78,11 @@ class Offers:
         torch = lock.package("torch")
         return cls(sources, torch.version if torch else "", lock.torch_cuda)
 
-    def of_channel(self, channel: Channel) -> tuple["Source", ...]:
+    def of_channel(self, channel: Channel) -> tuple[Source, ...]:
         """The sources to look in, in order."""
         return sources(channel, self.torch, self.torch_cuda, self.sources.request, self.sources.user)
 
-    def last_resort(self, channel: Channel) -> tuple["Source", ...]:
+    def last_resort(self, channel: Channel) -> tuple[Source, ...]:
         """Public mirrors to ask for a locked file that no source of its channel gives.
 
         None for the package index where the user has one: a company's names are not for others.
@@ -206,7 +99,7 @@ class Offers:
         """Return whether a mirror that the user names could give what its sources do not, and was not asked."""
         return bool(public_mirrors(channel, self.torch, self.torch_cuda)) and not self.last_resort(channel)
 
-    def _asked(self, channel: Channel, project: str) -> Iterator[tuple["Source", tuple["Link", ...] | NetworkError]]:
+    def _asked(self, channel: Channel, project: str) -> Iterator[tuple[Source, tuple[Link, ...] | NetworkError]]:
         """Yield each source's links to a project (normalised name), or why it does not say, in order."""
         for source in self.of_channel(channel):
             if not source.gives(project):
@@ -216,7 +109,7 @@ class Offers:
             except NetworkError as error:
                 yield source, error
 
-    def listed(self, channel: Channel, project: str) -> Iterator[tuple["Link", ...]]:
+    def listed(self, channel: Channel, project: str) -> Iterator[tuple[Link, ...]]:
         """Yield the links to a project (normalised name) of each source of a channel that answers, in order."""
         return (links for _, links in self._asked(channel, project) if not isinstance(links, NetworkError))
 
@@ -286,7 +179,7 @@ class Offers:
                 if not link.yanked and (known := project_and_version(link.name)):
                     yield Offer(project, str(known[1]), Channel.PYPI, link, index=first.where if first else "")
 
-    def named(self, project: str) -> "Source | None":
+    def named(self, project: str) -> Source | None:
         """The first server of a requirements file that has a project which that file names; None: no such file does.
 
         Raises NetworkError where it does not say.
@@ -301,7 +194,7 @@ class Offers:
                         raise
         return None
 
-    def elsewhere(self, project: str) -> "Source | None":
+    def elsewhere(self, project: str) -> Source | None:
         """A server of a requirements file that has a project which that file does not name."""
         for source in self.sources.user.further:
             if not source.gives(project):
@@ -315,7 +208,7 @@ class Offers:
         answers = (answer for _, answer in self._asked(Channel.PYPI, project) if isinstance(answer, NetworkError))
         return next((error for error in answers if not _is_absent(error)), None)
 
-    def _had(self, link: "Link", channel: Channel, project: str) -> "Link | list[str]":
+    def _had(self, link: Link, channel: Channel, project: str) -> Link | list[str]:
         """Return the link with hash and size, from the first server that gives the file; or why none does.
 
         A page of PyTorch's or PyG's and the files that it lists may be on two servers, of which a site blocks one.
@@ -340,7 +233,7 @@ class Offers:
                 return msgspec.structs.replace(placed, sha256=file.sha256, size=file.size, is_hash_stated=is_stated)
         return [*refused.values()]
 
-    def _addresses(self, link: "Link", channel: Channel) -> Iterator[str]:
+    def _addresses(self, link: Link, channel: Channel) -> Iterator[str]:
         """Yield where a file may be: what the page says and, of one whose hash is known, where each source keeps it."""
         yield link.url
         asked = {link.url, ""}
@@ -355,7 +248,7 @@ class Offers:
             if address not in asked and self.sources.client.reaches(address, KNOCK):
                 yield address
 
-    def _with_hash(self, link: "Link", channel: Channel, project: str) -> "Link":
+    def _with_hash(self, link: Link, channel: Channel, project: str) -> Link:
         """Add the hash that another source states, where this one states none."""
         if not link.sha256:
             for links in self.listed(channel, project):
@@ -366,8 +259,8 @@ class Offers:
 
 
 def _newest(
-    links: tuple["Link", ...], accept: Callable[["Version"], bool], fits: Callable[[str], bool]
-) -> tuple[str, list["Link"]] | None:
+    links: tuple[Link, ...], accept: Callable[["Version"], bool], fits: Callable[[str], bool]
+) -> tuple[str, list[Link]] | None:
     """The newest accepted version, a final release where there is one, and its files whose names fit."""
     from graphcrate.resolve.sources.target import project_and_version
 
@@ -382,7 +275,7 @@ def _newest(
 
 
 def _without_wheel(
-    links: tuple["Link", ...], accept: Callable[["Version"], bool], project: str, what: str, python: str
+    links: tuple[Link, ...], accept: Callable[["Version"], bool], project: str, what: str, python: str
 ) -> str:
     """Explain why no wheel that a source lists of a project fits: three cases, each with its own remedy."""
     if not links:
@@ -398,26 +291,3 @@ def _without_wheel(
 
 def _is_absent(error: NetworkError) -> bool:
     return isinstance(error, HttpError) and error.failure.is_absent
-
-
-@functools.lru_cache
-def uv_program() -> str:
-    """Path of uv. Raises MachineError when this environment lacks it."""
-    try:
-        from uv import find_uv_bin
-
-        return find_uv_bin()
-    except (ImportError, FileNotFoundError) as error:
-        raise MachineError(
-            "uv is not installed in graphcrate's environment", next_step="make    (prepares .venv with all it needs)"
-        ) from error
-
-
-def emitted_indexes(environment: Mapping[str, str], *options: str) -> str:
-    """uv's own words on the indexes it would use, with these further options."""
-    begin = (uv_program(), "pip", "compile", "--quiet", "--no-cache", "--no-header", "--emit-index-url")
-    argv = arguments.line(*begin, *options, "--python", sys.executable, "-")
-    # From the root folder: a uv.toml or pyproject.toml where the user happens to stand is not about this.
-    return process.output(
-        argv, environment=settings.select_for_child(environment), cwd=Path("/"), stdin=b"", timeout=60
-    )

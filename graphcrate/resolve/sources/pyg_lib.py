@@ -21,8 +21,10 @@ from graphcrate.model.command import LOCK_AGAIN, setting, without
 from graphcrate.model.errors import HostError, IntegrityError, NetworkError, UsageError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel, Variant
-from graphcrate.resolve.sources.channels import Link, names_of
-from graphcrate.resolve.sources.offers import Offer, Offers, Sources
+from graphcrate.resolve.sources.channels import names_of
+from graphcrate.resolve.sources.offers import Offer, Offers
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link
 
 GITHUB, GIT = "https://github.com", "git"
 #: texts of locks, whose bytes are the same everywhere

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from graphcrate.host.net import HttpError
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
 from graphcrate.model.lock import LockedPackage
-from graphcrate.resolve.sources.channels import Link, Source, SourceKind, address_of
+from graphcrate.resolve.sources.channels import address_of
 from graphcrate.resolve.sources.failures import source_name
 from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.source import Link, Source, SourceKind
 from graphcrate.resolve.sources.storing import UnreadableFileError
 from patienthttp.errors import ABSENT
 from patienthttp.retry import TRIES

@@ -1,7 +1,6 @@
 """Files of links into the cache: each is whole and has its hash, or it is not there."""
 
 import hashlib
-import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from graphcrate.host.disk.atomic import synced
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.disk.os_errors import explained
@@ -17,8 +17,8 @@ from graphcrate.host.parallel import Advance
 from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import HostError, IntegrityError
 from graphcrate.model.lock import LockedFile
-from graphcrate.resolve.sources.channels import Link, local_path
 from graphcrate.resolve.sources.failures import source_name
+from graphcrate.resolve.sources.source import Link, local_path
 from patienthttp.client import RemoteState
 from patienthttp.retry import TRIES
 
@@ -142,7 +142,6 @@ def _copy(source: Path, target: Path) -> str:
         known = explained(error, source)
         assert known is not None, "it has a path"
         raise UnreadableFileError(known.what, cause=known.cause, next_step=known.next_step) from error
-    with stream, target.open("wb") as copy:
+    with stream, synced(target) as copy:
         shutil.copyfileobj(stream, copy, 1 << 20)
-        os.fsync(copy.fileno())
     return sha256_of(target)

@@ -15,7 +15,7 @@ from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import BaseSpec
 
 if TYPE_CHECKING:
-    from graphcrate.resolve.sources.channels import Link
+    from graphcrate.resolve.sources.source import Link
 
 #: where a registry reference does not say on what it is built: old enough for all that is in use
 OLDEST_GLIBC = "2.28"

@@ -6,8 +6,8 @@ from graphcrate.compat.facts import witnesses
 from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.recipe import CHANNELS, Channel
-from graphcrate.resolve.sources.channels import Link
 from graphcrate.resolve.sources.failures import source_name
+from graphcrate.resolve.sources.source import Link
 
 
 def witnessed(link: Link, channel: Channel) -> Link:

@@ -14,9 +14,9 @@ from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionErro
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import CHANNELS
 from graphcrate.resolve.sources import linked
-from graphcrate.resolve.sources.channels import Link
 from graphcrate.resolve.sources.fetch import THREADS, fetch_one
 from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.source import Link
 from graphcrate.resolve.sources.storing import is_stored, store
 
 LARGEST = 64 << 20  #: bytes of a wheel that is fetched to look at

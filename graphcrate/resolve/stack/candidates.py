@@ -18,11 +18,13 @@ from graphcrate.model.errors import GraphcrateError, LockedError, NetworkError, 
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import CandidateOutcome
-from graphcrate.resolve.sources.channels import asks_public_mirrors, mirror_of, names_of
+from graphcrate.resolve.sources.channels import names_of
 from graphcrate.resolve.sources.failures import UNGIVEN
 from graphcrate.resolve.sources.fetch import missing_packages
-from graphcrate.resolve.sources.offers import Offers, Sources, UnavailableError, unavailable
+from graphcrate.resolve.sources.offers import Offers, UnavailableError, unavailable
+from graphcrate.resolve.sources.request_sources import Sources
 from graphcrate.resolve.sources.search import FileSearch
+from graphcrate.resolve.sources.wheel_mirrors import asks_public_mirrors, mirror_of
 from graphcrate.resolve.stack.locks import Resolution, ResolveContext, request_digest
 
 #: a channel that was out of reach is asked again after this many seconds, if there is a complete fall-back

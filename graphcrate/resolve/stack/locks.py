@@ -18,8 +18,9 @@ from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import CandidateOutcome
-from graphcrate.resolve.sources.channels import local_folders, wheel_folders
-from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.sources.channels import local_folders
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.user_indexes import wheel_folders
 
 #: of what locks mean; a higher number makes all cached and committed ones stale
 RULES = 2

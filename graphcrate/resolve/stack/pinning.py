@@ -28,11 +28,14 @@ from graphcrate.host.net import HttpError
 from graphcrate.model.errors import GraphcrateError, NetworkError, ResolutionError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.sources.channels import Link, Source, SourceKind, local_path, mirror_of
 from graphcrate.resolve.sources.failures import OtherBytesError, UngivenError, source_name
-from graphcrate.resolve.sources.offers import FIXES, Offer, Offers, Sources, uv_program
+from graphcrate.resolve.sources.offers import FIXES, Offer, Offers
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link, Source, SourceKind, local_path
 from graphcrate.resolve.sources.storing import locked_file, store
 from graphcrate.resolve.sources.target import WheelTarget
+from graphcrate.resolve.sources.uv import uv_program
+from graphcrate.resolve.sources.wheel_mirrors import mirror_of
 from patienthttp.connections import BUNDLES
 from patienthttp.errors import NoAnswer
 from patienthttp.retry import STALLED_TRIES

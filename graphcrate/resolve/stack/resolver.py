@@ -28,7 +28,8 @@ from graphcrate.model.words import listed
 from graphcrate.resolve.sources import pyg_lib, witnessing
 from graphcrate.resolve.sources.channels import names_of
 from graphcrate.resolve.sources.metadata import MetadataReader
-from graphcrate.resolve.sources.offers import Offer, Offers, Sources
+from graphcrate.resolve.sources.offers import Offer, Offers
+from graphcrate.resolve.sources.request_sources import Sources
 from graphcrate.resolve.sources.storing import is_stored
 from graphcrate.resolve.sources.target import WheelTarget, target_of
 from graphcrate.resolve.stack import built_for

@@ -6,7 +6,7 @@ import pytest
 
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
-from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.sources.request_sources import Sources
 from tests.made import index_of
 from upkeep.security.advisories import Advisories
 

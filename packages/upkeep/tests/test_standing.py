@@ -15,7 +15,7 @@ from graphcrate.host.net import HttpError
 from graphcrate.model.errors import LockedError, NetworkError
 from graphcrate.model.lock import Compilation, DebianBase, DebianToolkit, Lock, encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.sources import channels, search
+from graphcrate.resolve.sources import search, wheel_mirrors
 from patienthttp.errors import NoAnswer
 from patienthttp.reach import Reach
 from tests.made import deb, index_of, locked, place, refused, sdist
@@ -42,7 +42,7 @@ def signer():
 def world(cache, progress, signer, no_places, tmp_path, monkeypatch):
     """Servers: an index, two mirrors of Debian, the archive of retired suites, snapshots; and what a person sets."""
     monkeypatch.setattr(search, "AGAIN", (0.0,))
-    monkeypatch.setattr(channels, "MIRRORS", {})
+    monkeypatch.setattr(wheel_mirrors, "MIRRORS", {})
     (tmp_path / "debian-archive-keys.asc").write_text(str(signer.extract_certificate()))
     monkeypatch.setattr(release, "KEYS", tmp_path)
     with contextlib.ExitStack() as stack:
@@ -288,18 +288,20 @@ def test_stale_index_page_is_requested_again(wheels):
 def test_wheel_on_a_public_mirror_alone_is_there_as_a_copy(wheels):
     """As a build does, no public mirror is asked for what may be a company's own."""
     own = f"--index-url {wheels.index.url('/simple')}"
-    wheels.patch.setattr("graphcrate.resolve.sources.offers.emitted_indexes", lambda *_: own)
-    wheels.patch.setattr(channels, "MIRRORS", {"nearby": channels.WheelMirror(pypi=wheels.mirror.url("/simple"))})
+    wheels.patch.setattr("graphcrate.resolve.sources.request_sources.emitted_indexes", lambda *_: own)
+    wheels.patch.setattr(
+        wheel_mirrors, "MIRRORS", {"nearby": wheel_mirrors.WheelMirror(pypi=wheels.mirror.url("/simple"))}
+    )
     wheels.environment["WHEEL_FALLBACK"] = ""
     wheels.mirror.simple("numpy", dict([NUMPY]))
     found = wheels.look(NUMPY)
     assert (only(found), found.locks[0].counts.elsewhere) == (("there", ["copy"]), 1)
-    two = {name: channels.WheelMirror(pypi=wheels.mirror.url(f"/{name}")) for name in ("simple", "other")}
+    two = {name: wheel_mirrors.WheelMirror(pypi=wheels.mirror.url(f"/{name}")) for name in ("simple", "other")}
     wheels.mirror.simple("numpy", dict([NUMPY]), prefix="/other")
-    wheels.patch.setattr(channels, "MIRRORS", two)
+    wheels.patch.setattr(wheel_mirrors, "MIRRORS", two)
     assert only(wheels.look(NUMPY)) == ("there", ["copy"])
     assert "/other/numpy/" not in wheels.mirror.paths(), "one public mirror that has it is enough"
-    wheels.patch.setattr(channels, "MIRRORS", {"nearby": two["simple"]})
+    wheels.patch.setattr(wheel_mirrors, "MIRRORS", {"nearby": two["simple"]})
     wheels.index.simple("numpy", dict([NUMPY]))
     wheels.mirror.asked.clear()
     assert only(wheels.look(NUMPY)) == ("there", ["index"])

@@ -13,7 +13,7 @@ from graphcrate.model.errors import RecipeError
 from graphcrate.model.lock import Lock
 from graphcrate.model.platform import ARM64
 from graphcrate.model.recipe import Channel, Recipe
-from graphcrate.resolve.sources.channels import Link
+from graphcrate.resolve.sources.source import Link
 from tests.made import KNOWN, OF_ONE_DAY, RECIPES, bookworm, refused
 from tests.made import wheel as locked_wheel
 from upkeep.news import recipe_text, review

@@ -11,7 +11,8 @@ import pytest
 from graphcrate.compat.facts import addresses
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.sources import hosts
-from graphcrate.resolve.sources.channels import MIRRORS, SourceKind, WheelMirror
+from graphcrate.resolve.sources.source import SourceKind
+from graphcrate.resolve.sources.wheel_mirrors import MIRRORS, WheelMirror
 from graphcrate.resolve.stack import pinning, resolver
 from tests.made import index_of
 from tests.unit import real_pages, small_index

@@ -16,9 +16,9 @@ from graphcrate.model.lock import Added, decode_lock, encode
 from graphcrate.model.plan import RequirementsStep
 from graphcrate.model.recipe import Recipe
 from graphcrate.render.texts import dockerfile
-from graphcrate.resolve.sources.channels import Source, SourceKind
 from graphcrate.resolve.sources.index import Listings
-from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Source, SourceKind
 from graphcrate.resolve.stack import pinning
 from graphcrate.resolve.stack.locks import request_digest
 from tests.made import RECIPES, index_of, refused

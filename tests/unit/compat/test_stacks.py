@@ -10,8 +10,10 @@ from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.model.recipe import BUILT_FOR_TORCH, CHANNELS, Channel, TorchChannel
 from graphcrate.pages.report import group_of
 from graphcrate.render import layout, steps
-from graphcrate.resolve.sources.channels import SourceKind, UserIndexes, sources
+from graphcrate.resolve.sources.channels import sources
 from graphcrate.resolve.sources.offers import FIXES
+from graphcrate.resolve.sources.source import SourceKind
+from graphcrate.resolve.sources.user_indexes import UserIndexes
 from tests import ROOT, nodes_of, tree_of_file
 
 DGL = TorchChannel(
@@ -86,7 +88,7 @@ def test_only_mirrors_hosts_extensions_open_plans_and_the_rule_on_its_wheels_nam
         if node.attr == "PYG"
     }
     others = {
-        "resolve/sources/channels.py",
+        "resolve/sources/wheel_mirrors.py",
         "resolve/sources/hosts.py",
         "resolve/stack/extensions.py",
         "compat/plan/planning.py",

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from graphcrate.host.disk import atomic
-from graphcrate.host.disk.atomic import create, make_folder, replacing, temporary_folder, write_file, writing
+from graphcrate.host.disk.atomic import create, make_folder, replacing, synced, temporary_folder, write_file, writing
 from graphcrate.model.errors import DiskFullError, HostError
 from tests.made import refused
 
@@ -33,6 +33,14 @@ def test_a_file_appears_whole_with_its_mode_and_an_older_one_stays_until_then_an
         assert target.read_bytes() == b"half"
         raise KeyboardInterrupt
     assert (target.read_bytes(), names(target.parent)) == (b"half", ["image.sif"])
+
+
+def test_synced_file_has_all_its_bytes_when_it_goes_to_the_disk(tmp_path, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    with synced(tmp_path / "part") as stream:
+        stream.write(b"12345")
+    assert sizes == [5]
 
 
 @pytest.mark.parametrize("umask", [0o077, 0o002])

@@ -6,13 +6,13 @@ import pytest
 
 from graphcrate.compat.facts.addresses import PYTORCH_FILES
 from graphcrate.model.recipe import CHANNELS
-from graphcrate.resolve.sources import channels, crates, hosts, pyg_lib
+from graphcrate.resolve.sources import crates, hosts, pyg_lib, wheel_mirrors
 from tests import ROOT
 
 PAGE = (ROOT / "docs" / "hosts.md").read_text(encoding="utf-8")
 ADDRESSES = [
     *(row.root for row in CHANNELS.values() if row.root),
-    *(address for mirror in channels.MIRRORS.values() for address in (mirror.pytorch, mirror.pypi) if address),
+    *(address for mirror in wheel_mirrors.MIRRORS.values() for address in (mirror.pytorch, mirror.pypi) if address),
     f"https://{PYTORCH_FILES}",
     crates.CRATES_IO,
     crates.RSPROXY,

@@ -36,7 +36,7 @@ from graphcrate.model import errors
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import Added, Lock, encode
 from graphcrate.resolve.additions import additions
-from graphcrate.resolve.sources import channels, search
+from graphcrate.resolve.sources import search, wheel_mirrors
 from graphcrate.resolve.stack import base, locks
 from nsbox.box import Bind
 from tests.made import bookworm, deb
@@ -339,7 +339,7 @@ def a_locked_file_is_gone(world):
     places["DEBIAN_MIRROR"] = world.index.url("/debian")
     world.place.environment.update(places, UV_DEFAULT_INDEX=world.index.url("/simple"), PIP_CONFIG_FILE="/dev/null")
     world.patch.setattr(mirrors, "of_machine", lambda *_: None)
-    world.patch.setattr(channels, "MIRRORS", {})
+    world.patch.setattr(wheel_mirrors, "MIRRORS", {})
     world.patch.setattr(search, "AGAIN", ())
     return "lock", "--check"
 

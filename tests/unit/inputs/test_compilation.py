@@ -17,7 +17,8 @@ from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import ImageToolkit, WheelToolkit
-from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.request_sources import Sources
 from graphcrate.resolve.sources.target import WheelTarget
 from graphcrate.resolve.stack import extensions as compilation
 from graphcrate.resolve.stack import pinning

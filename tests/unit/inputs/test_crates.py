@@ -30,7 +30,7 @@ from graphcrate.publish.bill import sbom
 from graphcrate.render import texts
 from graphcrate.resolve.sources import crates as house
 from graphcrate.resolve.sources.fetch import fetch
-from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.sources.request_sources import Sources
 from tests import made
 from tests.made import bookworm, deb, file_of, index_of, place, refused, wheel
 from tests.unit import compiled_plans

@@ -14,9 +14,10 @@ from graphcrate.model.errors import IntegrityError, LockedError, NetworkError, R
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Additions, BaseSpec, Channel, FurtherChannel
 from graphcrate.resolve.additions import additions
-from graphcrate.resolve.sources import further, offers
+from graphcrate.resolve.sources import further, request_sources
 from graphcrate.resolve.sources.fetch import fetch
-from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.request_sources import Sources
 from graphcrate.resolve.stack import pinning
 from graphcrate.resolve.stack.locks import request_digest
 from graphcrate.resolve.stack.pinning import UnsolvableError
@@ -314,7 +315,7 @@ def test_links_page_of_requirements_gives_a_package_and_is_not_in_the_lock(world
     name, content = small_wheel("mine", "1.0")
     world.server.pyg("mine", {name: content}, hashes=True)
     secret = world.server.url("/whl/torch-mine.html").replace("http://", "http://me:secret@")
-    world.monkeypatch.setattr(offers, "emitted_indexes", lambda *_: "")
+    world.monkeypatch.setattr(request_sources, "emitted_indexes", lambda *_: "")
     channel = FurtherChannel(kind="links", location=secret, where="requirements.txt:1", names=("mine",))
     wanted = Additions(packages=("mine",), channels=(channel,))
     stack, recipe = world.choose(COMPATIBLE), small_index.recipe(COMPATIBLE)
@@ -341,7 +342,7 @@ def strangers(world):
     for prefix, packages in (("/simple", public), ("/evil", theirs)):
         for name, (version, requires) in packages.items():
             world.server.simple(name, dict([small_wheel(name, version, requires=requires)]), prefix=prefix)
-    world.monkeypatch.setattr(offers, "emitted_indexes", lambda *_: "")
+    world.monkeypatch.setattr(request_sources, "emitted_indexes", lambda *_: "")
     address = world.server.url("/evil")
 
     def lock(*packages):

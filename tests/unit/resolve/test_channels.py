@@ -11,9 +11,13 @@ from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.disk.os_errors import MachineError
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.sources import channels, offers
-from graphcrate.resolve.sources.channels import MIRRORS, SourceKind, UserIndexes, sources, user_indexes, wheel_folders
-from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources import request_sources, user_indexes
+from graphcrate.resolve.sources.channels import sources
+from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import SourceKind
+from graphcrate.resolve.sources.user_indexes import UserIndexes
+from graphcrate.resolve.sources.wheel_mirrors import MIRRORS
 from tests.made import refused
 from tests.unit.wheel_server import small_wheel
 
@@ -54,7 +58,7 @@ def last_resort(channel, environment=None, mirror=None):
 @pytest.fixture
 def public(monkeypatch):
     """uv takes an index by itself."""
-    monkeypatch.setattr(offers, "emitted_indexes", lambda *_: "--index-url https://index.example/simple\n")
+    monkeypatch.setattr(request_sources, "emitted_indexes", lambda *_: "--index-url https://index.example/simple\n")
 
 
 PYTORCH = [MIRRORS[name].pytorch.format(tag="cu118") for name in ("sjtu", "aliyun", "nju")]
@@ -89,9 +93,9 @@ def test_index_in_pip_conf_or_unknown_uv_index_excludes_public_mirrors(monkeypat
     system = tmp_path / "pip.conf"
     system.write_text("[global]\nindex-url = https://own.example/simple\n")
     with monkeypatch.context() as patch:
-        patch.setattr(channels, "SYSTEM_FILES", (system,))
+        patch.setattr(user_indexes, "SYSTEM_FILES", (system,))
         assert last_resort(Channel.PYPI) == []
-    monkeypatch.setattr(offers, "emitted_indexes", refuse)
+    monkeypatch.setattr(request_sources, "emitted_indexes", refuse)
     assert last_resort(Channel.PYPI, {"PIP_INDEX_URL": "https://index.example/simple"}) == []
 
 
@@ -114,53 +118,7 @@ def test_pyg_page_follows_the_torch_series_and_aliyun_has_link_pages(tmp_path):
 
 @pytest.fixture(autouse=True)
 def no_system_files(monkeypatch):
-    monkeypatch.setattr(channels, "SYSTEM_FILES", ())
-
-
-MORE = {"UV_INDEX": "corp=https://a/s https://b/s", "PIP_EXTRA_INDEX_URL": "https://b/s https://c/s"}
-EMITTED = "--index-url https://d/s\n--extra-index-url https://more/s\n\nsix==1\n"
-
-
-@pytest.mark.parametrize(
-    ("environment", "emitted", "found"),
-    [
-        ({}, "# nothing\n", UserIndexes("")),
-        ({}, EMITTED, UserIndexes("https://d/s", ("https://more/s",))),
-        ({"UV_DEFAULT_INDEX": "corp=https://a/s", "UV_INDEX_URL": "https://b/s"}, EMITTED, UserIndexes("https://a/s")),
-        ({"UV_INDEX_URL": "https://b/s", "PIP_INDEX_URL": "https://c/s"}, "", UserIndexes("https://b/s")),
-        ({"PIP_INDEX_URL": "https://me:pw@c/s"}, "", UserIndexes("https://me:pw@c/s")),
-        # an address with an equals sign is no name before an address
-        (
-            {"UV_INDEX_URL": "https://c/s?key=1", "UV_INDEX": "n=https://d/s?a=b"},
-            "",
-            UserIndexes("https://c/s?key=1", ("https://d/s?a=b",)),
-        ),
-        # asked once, however often it is named
-        (
-            {"UV_INDEX_URL": "https://c/s", "UV_INDEX": "https://c/s x=https://d/s https://d/s"},
-            "",
-            UserIndexes("https://c/s", ("https://d/s",)),
-        ),
-        (MORE, "", UserIndexes("", ("https://a/s", "https://b/s", "https://c/s"), merged=True)),
-    ],
-)
-def test_user_indexes_follow_variables_then_uv(environment, emitted, found):
-    assert user_indexes(environment, emitted) == found
-
-
-def test_user_indexes_follow_pip_files_in_order(tmp_path, monkeypatch):
-    system, broken, chosen, user = (tmp_path / name for name in ("etc.conf", "broken.conf", "chosen.conf", ".config"))
-    system.write_text("[global]\nindex-url = https://system/s\nextra-index-url =\n  https://one/s\n  https://two/s\n")
-    broken.write_text("index-url without a section")
-    chosen.write_text("[install]\nindex-url = https://chosen/s\n")
-    (user / "pip").mkdir(parents=True)
-    (user / "pip" / "pip.conf").write_text("[install]\nindex-url = https://user/%40s\n")
-    monkeypatch.setattr(channels, "SYSTEM_FILES", (system, broken))
-    home = {"HOME": str(tmp_path)}
-    assert user_indexes({}).default == "https://system/s"
-    assert user_indexes(home) == UserIndexes("https://user/%40s", ("https://one/s", "https://two/s"), merged=True)
-    assert user_indexes(home | {"PIP_CONFIG_FILE": str(chosen)}).default == "https://chosen/s"
-    assert user_indexes({"PIP_CONFIG_FILE": "/dev/null"}).default == ""
+    monkeypatch.setattr(user_indexes, "SYSTEM_FILES", ())
 
 
 def test_file_that_was_taken_back_is_no_release_to_choose(server, public, monkeypatch):
@@ -168,15 +126,6 @@ def test_file_that_was_taken_back_is_no_release_to_choose(server, public, monkey
     server.simple("demo", dict([old, new]), yanked=(new[0],))
     place = Sources(SourceOptions(), None, {"UV_DEFAULT_INDEX": server.url("/simple")})
     assert [offer.version for offer in Offers(place, "2.0.1", "11.8").releases("demo")] == ["1.0"]
-
-
-def test_find_links_give_existing_folders_and_no_pages(tmp_path):
-    first, second = tmp_path / "a", tmp_path / "b"
-    for folder in (first, second):
-        folder.mkdir()
-    links = f"{first},https://links.example/page.html", f"{second.as_uri()} {first} /no/such/folder"
-    found = wheel_folders(dict(zip(("UV_FIND_LINKS", "PIP_FIND_LINKS"), links, strict=True)))
-    assert found == (str(first), str(second))
 
 
 def test_sources_share_one_client_and_listing_among_threads(monkeypatch):

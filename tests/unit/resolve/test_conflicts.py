@@ -19,8 +19,10 @@ from graphcrate.model.recipe import Additions, Channel, Expected
 from graphcrate.resolve.additions.conflicts import Conflicts
 from graphcrate.resolve.additions.obstacles import Clause, Obstacle
 from graphcrate.resolve.additions.refusals import refuse_traps, refuse_twice, without_lacking
-from graphcrate.resolve.sources.channels import Link, UserIndexes
-from graphcrate.resolve.sources.offers import Offer, Sources
+from graphcrate.resolve.sources.offers import Offer
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link
+from graphcrate.resolve.sources.user_indexes import UserIndexes
 from graphcrate.resolve.stack.locks import ResolveContext
 from tests import ROOT
 from tests.made import RECIPES

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import hashlib
+import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,11 +21,13 @@ from graphcrate.host.parallel import StoppedError
 from graphcrate.model.errors import DiskFullError, HostError, IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import LockedFile
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.sources import channels, storing
 from graphcrate.resolve.sources import fetch as store
-from graphcrate.resolve.sources.channels import Link, WheelMirror
+from graphcrate.resolve.sources import storing, wheel_mirrors
 from graphcrate.resolve.sources.fetch import bytes_to_fetch, fetch, missing_packages
-from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link
+from graphcrate.resolve.sources.wheel_mirrors import WheelMirror
 from patienthttp.client import CHUNK, PartialDownload
 from tests.made import bookworm, deb, file_of, index_of, locked, place, public, refused
 from tests.unit import compiled_plans
@@ -288,8 +291,8 @@ def test_unreachable_public_mirror_is_tried_once(server, mirrors, progress, monk
     monkeypatch.setattr(
         Client, "reaches", lambda self, url, seconds: knocked.append(url) or reaches(self, url, seconds)
     )
-    known = {"gone": WheelMirror(pypi="http://127.0.0.1:1/simple"), **channels.MIRRORS}
-    monkeypatch.setattr(channels, "MIRRORS", known)
+    known = {"gone": WheelMirror(pypi="http://127.0.0.1:1/simple"), **wheel_mirrors.MIRRORS}
+    monkeypatch.setattr(wheel_mirrors, "MIRRORS", known)
     monkeypatch.setattr(store, "THREADS", 1)
     made = [small_wheel(name, "1.0") for name in ("numpy", "tqdm")]
     for name, content in made:
@@ -435,6 +438,14 @@ def test_concurrent_runs_on_a_cache_fetch_each_file_once(server, cache, torch_lo
     assert one == two
     assert server.paths().count(TORCH_PATH) == 1
     assert progress.done == second.done == progress.total
+
+
+def test_local_file_is_copied_whole_before_it_goes_to_the_disk(cache, tmp_path, monkeypatch):
+    wheel, sizes = tmp_path / "own-1.0-py3-none-any.whl", []
+    wheel.write_bytes(b"x" * 100)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    storing.store_unhashed(Link(name=wheel.name, url=wheel.as_uri()), cache)
+    assert sizes == [100]
 
 
 def test_unreadable_local_file_is_a_host_error(cache, tmp_path):

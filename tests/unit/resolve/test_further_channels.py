@@ -9,7 +9,7 @@ from graphcrate.compat.facts import addresses
 from graphcrate.host.net import HttpError
 from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.resolve.sources import index
-from graphcrate.resolve.sources.channels import Source, SourceKind
+from graphcrate.resolve.sources.source import Source, SourceKind
 from graphcrate.resolve.stack import extensions
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE

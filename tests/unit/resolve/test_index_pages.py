@@ -4,8 +4,8 @@ import pytest
 
 from graphcrate.host.net import Client, HttpError
 from graphcrate.model.errors import NetworkError
-from graphcrate.resolve.sources.channels import Link, Source, SourceKind
 from graphcrate.resolve.sources.index import Listings, parse_html
+from graphcrate.resolve.sources.source import Link, Source, SourceKind
 from tests.unit.wheel_server import Fault, small_wheel
 
 HASH = "ab" * 32

@@ -8,7 +8,7 @@ import pytest
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.additions import local
-from graphcrate.resolve.sources.channels import Source, SourceKind
+from graphcrate.resolve.sources.source import Source, SourceKind
 from tests.made import file_of, refused
 from tests.unit.compiled_plans import VARIANT
 from tests.unit.wheelmaker import make_wheel

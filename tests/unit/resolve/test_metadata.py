@@ -9,9 +9,10 @@ from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.sources import metadata
-from graphcrate.resolve.sources.channels import Link
 from graphcrate.resolve.sources.metadata import MetadataReader, parse
-from graphcrate.resolve.sources.offers import Offer, Sources
+from graphcrate.resolve.sources.offers import Offer
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link
 from tests.made import index_of
 from tests.unit.wheel_server import Fault, sha256, small_wheel
 

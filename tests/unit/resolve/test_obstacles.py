@@ -7,8 +7,8 @@ from packaging.version import Version
 
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.additions.obstacles import MOST_RELEASES, Clause, obstacles
-from graphcrate.resolve.sources.channels import Link
 from graphcrate.resolve.sources.offers import Offer
+from graphcrate.resolve.sources.source import Link
 
 #: project → version → what it is ("wheel", "sdist", "cp38", "old": a wheel for Python 2) and what it requires
 INDEX = {

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from graphcrate.host.net import Client
-from graphcrate.resolve.sources.channels import MIRRORS, Source, SourceKind, WheelMirror
 from graphcrate.resolve.sources.index import Listings
+from graphcrate.resolve.sources.source import Source, SourceKind
+from graphcrate.resolve.sources.wheel_mirrors import MIRRORS, WheelMirror
 from tests.unit import real_pages, small_index
 from tests.unit.real_pages import FOLDER, LIBRARIES, OTHERS, PAGE, PYG_FOLDER, PYG_PAGE, SCATTER, TORCH, Stand
 from tests.unit.small_index import PYTORCH

@@ -15,10 +15,12 @@ from graphcrate.model.errors import BuildError, CacheError, DiskFullError, Netwo
 from graphcrate.model.lock import encode
 from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Candidate, Channel
-from graphcrate.resolve.sources import channels, pyg_lib
-from graphcrate.resolve.sources.channels import Source, SourceKind, UserIndexes
-from graphcrate.resolve.sources.offers import Offers, Sources, UnavailableError
+from graphcrate.resolve.sources import pyg_lib, wheel_mirrors
+from graphcrate.resolve.sources.offers import Offers, UnavailableError
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Source, SourceKind
 from graphcrate.resolve.sources.target import WheelTarget
+from graphcrate.resolve.sources.user_indexes import UserIndexes
 from graphcrate.resolve.stack import built_for, pinning, resolver
 from graphcrate.resolve.stack.pinning import UnsolvableError, parse_pylock
 from tests.made import file_of, refused
@@ -203,7 +205,7 @@ def test_truncated_cached_file_does_not_set_the_locked_size(server, cache, lock,
 def test_answering_index_mirror_is_resolved_against(server, lock, monkeypatch):
     with WheelServer() as mirror:
         small_index.fill(mirror)
-        monkeypatch.setitem(channels.MIRRORS, "tuna", channels.WheelMirror(pypi=mirror.url("/simple")))
+        monkeypatch.setitem(wheel_mirrors.MIRRORS, "tuna", wheel_mirrors.WheelMirror(pypi=mirror.url("/simple")))
         assert lock(request=SourceOptions(mirror="tuna")).package("torch").version == "2.0.1"
         assert "/simple/filelock/" in mirror.paths()
     assert "/simple/filelock/" not in server.paths()

@@ -7,8 +7,8 @@ import pytest
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.additions.sdists import Sdists
-from graphcrate.resolve.sources.channels import Link
 from graphcrate.resolve.sources.offers import Offer
+from graphcrate.resolve.sources.source import Link
 from tests import made
 from tests.made import refused
 

@@ -7,7 +7,7 @@ import pytest
 
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import LockedFile
-from graphcrate.resolve.sources.channels import Link
+from graphcrate.resolve.sources.source import Link
 from tools import locked_code, locked_licences, measure_wheel
 
 SDIST = "torch_cluster-1.6.3.tar.gz"

@@ -10,7 +10,7 @@ from graphcrate.compat.facts import facts
 from graphcrate.host.net import Client
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.platform import ARM64, DEFAULT
-from graphcrate.resolve.sources.channels import Link
+from graphcrate.resolve.sources.source import Link
 from tests.made import refused
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 from tests.unit.wheel_server import Fault

@@ -6,7 +6,7 @@ import msgspec
 from packaging.version import Version
 
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.sources.channels import Link
+from graphcrate.resolve.sources.source import Link
 from graphcrate.resolve.sources.target import WheelTarget, project_and_version
 
 

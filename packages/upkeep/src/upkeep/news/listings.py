@@ -9,8 +9,9 @@ from graphcrate.host.net import HttpError
 from graphcrate.host.progress import Task
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.recipe import CHANNELS, Channel, Recipe
-from graphcrate.resolve.sources.channels import Link
-from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link
 from upkeep.releases import ListedRelease, releases_of
 
 TORCH, PYG = "torch", "torch-geometric"

@@ -30,7 +30,7 @@ from graphcrate.model.errors import (
 from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.platform import DEFAULT, SUPPORTED, Platform, platform_named
 from graphcrate.model.recipe import Candidate, Channel, Recipe
-from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.sources.request_sources import Sources
 from upkeep import staged
 from upkeep.news import known as known_news
 from upkeep.news import listings, recipe_text, torch_builds

@@ -23,8 +23,9 @@ from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.recipe import Channel
 from graphcrate.model.words import printable
-from graphcrate.resolve.sources.channels import Source, SourceKind
-from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Source, SourceKind
 from patienthttp.errors import NoAnswer
 from patienthttp.reach import Reach
 from upkeep.security.vulnerability import (

@@ -10,8 +10,9 @@ from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage, platform_of
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
-from graphcrate.resolve.sources.channels import Link
-from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link
 from upkeep.releases import ListedRelease, releases_of
 from upkeep.security import changelog
 from upkeep.security.advisories import Advisories, Answered, security_ends

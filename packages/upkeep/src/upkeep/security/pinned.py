@@ -10,9 +10,10 @@ from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.additions.obstacles import Clause
-from graphcrate.resolve.sources.channels import Link
 from graphcrate.resolve.sources.metadata import MetadataReader
-from graphcrate.resolve.sources.offers import Offer, Offers, Sources
+from graphcrate.resolve.sources.offers import Offer, Offers
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link
 from graphcrate.resolve.sources.storing import is_stored, store
 from graphcrate.resolve.sources.target import target_of
 from graphcrate.resolve.stack.pinning import constraints_of, resolve_pins

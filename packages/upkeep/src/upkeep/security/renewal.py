@@ -13,7 +13,8 @@ from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionErro
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage
 from graphcrate.model.recipe import BaseSpec, Candidate, Recipe, Variant
 from graphcrate.model.words import joined, printable
-from graphcrate.resolve.sources.offers import Offer, Sources
+from graphcrate.resolve.sources.offers import Offer
+from graphcrate.resolve.sources.request_sources import Sources
 from graphcrate.resolve.stack.base import compiler_spec
 from graphcrate.resolve.stack.locks import request_digest
 from graphcrate.resolve.stack.pinning import UnsolvableError, lock_offers

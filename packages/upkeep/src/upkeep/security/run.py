@@ -20,7 +20,7 @@ from graphcrate.model.lock import Lock, encode
 from graphcrate.model.platform import SUPPORTED
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.words import joined
-from graphcrate.resolve.sources.offers import Sources
+from graphcrate.resolve.sources.request_sources import Sources
 from upkeep import staged
 from upkeep.request import UpdateRequest
 from upkeep.security.against import Known, LockedStack

@@ -32,9 +32,10 @@ from graphcrate.model.lock import (
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import Channel
 from graphcrate.model.words import joined, number_of
-from graphcrate.resolve.sources import channels, search
-from graphcrate.resolve.sources.channels import Link, Source, SourceKind
-from graphcrate.resolve.sources.offers import Offers, Sources
+from graphcrate.resolve.sources import channels, search, wheel_mirrors
+from graphcrate.resolve.sources.offers import Offers
+from graphcrate.resolve.sources.request_sources import Sources
+from graphcrate.resolve.sources.source import Link, Source, SourceKind
 from patienthttp.errors import NoAnswer, server_of
 from patienthttp.reach import Reach
 from upkeep.standing import doubts
@@ -214,7 +215,7 @@ class _Wheels:
 
     def _knock(self, source: Source) -> None:
         """Raises HttpError where a mirror that the user did not name takes no connection: no time-out is waited for."""
-        if not self._sources.client.reaches(source.location, channels.KNOCK):
+        if not self._sources.client.reaches(source.location, wheel_mirrors.KNOCK):
             raise HttpError.of(NoAnswer.NO_ANSWER, source.location)
 
     def _is_it(self, link: Link, file: LockedFile) -> bool:
