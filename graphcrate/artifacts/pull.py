@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import msgspec
 
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.host.context import Context
+from graphcrate.host.disk.atomic import synced
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.sealed import kept
 from graphcrate.host.parallel import parallel
@@ -240,13 +240,11 @@ def _as_gzip(blob: LayerBlob, cache: Cache) -> tuple[str, int]:
     """The same tar as gzip in the cache, its bytes alike on any machine; (digest, size)."""
     with cache.folder() as folder:
         path, digest = folder / "layer", hashlib.sha256()
-        with path.open("wb") as target, open_blob(blob) as stream:
+        with synced(path) as target, open_blob(blob) as stream:
             while (piece := stream.read(PIECE)) or not target.tell():  # one member for an empty layer too
                 member = bytes(deflate.gzip_compress(piece, LEVEL))
                 digest.update(member)
                 target.write(member)
-            target.flush()
-            os.fsync(target.fileno())
         size = path.stat().st_size
         name = f"sha256:{digest.hexdigest()}"
         cache.adopt(path, cache.blob(name))

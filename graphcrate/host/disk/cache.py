@@ -18,6 +18,7 @@ import filelock
 
 from graphcrate.host import settings
 from graphcrate.host.disk import ownership, waiting
+from graphcrate.host.disk.atomic import synced
 from graphcrate.host.disk.living import NO_LOCKS, Say, living_folder, remove_abandoned, silent
 from graphcrate.host.disk.sealed import sealed
 from graphcrate.host.disk.space import DISK_FULL, place_apart, require_room, too_large
@@ -200,10 +201,8 @@ class Cache:
         """Write these bytes to `target`, whole or not at all: temporary name in the cache, fsync, rename."""
         with self.folder() as folder:
             part = folder / "part"
-            with part.open("wb") as stream:
+            with synced(part) as stream:
                 stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
             self.adopt(part, target)
 
     def keep(self, target: Path, data: bytes) -> None:

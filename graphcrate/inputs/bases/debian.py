@@ -14,6 +14,7 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat.facts import identities, suites
 from graphcrate.compat.plan.planning import SYSTEM_PATH, base_packages
 from graphcrate.host.context import Context
+from graphcrate.host.disk.atomic import synced
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.sealed import kept
 from graphcrate.host.sandbox.emulation import is_native
@@ -267,12 +268,10 @@ def _build(lock: DebianBase, ctx: Context, on_python: Callable[[Path], None] | N
                 f"base: /{path} is a private key that a package made at its installation, and is left out: "
                 "every copy of the image would have it; make one where the image runs"
             )
-        with partial.open("wb") as target:
+        with synced(partial) as target:
             writer = LayerWriter(target, LAYER_MTIME)
             writer.raw_tar(entries(root, owners, lock.suite, keys))
             layer = writer.finish()
-            target.flush()
-            os.fsync(target.fileno())
         ctx.cache.adopt(partial, ctx.cache.blob(layer.digest))
     owner = PackageBytes(name="debian", version=lock.suite, bytes=layer.unpacked_size)
     return recorded(layer, suites.titled(lock.suite), [owner])

@@ -18,7 +18,7 @@ from graphcrate.artifacts.formats import docker_archive
 from graphcrate.host import arguments, process, settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk import trees
-from graphcrate.host.disk.atomic import temporary_folder
+from graphcrate.host.disk.atomic import synced, temporary_folder
 from graphcrate.host.disk.space import require_room
 from graphcrate.model.errors import HostError, NetworkError, UsageError
 from graphcrate.model.platform import Platform
@@ -62,14 +62,12 @@ def write(target: Path, image: ImageEvidence, sif: Path, ctx: Context) -> None:
         size = image.layout.size + sum(path.stat().st_size for path in files.values())
         created = created_of(image.layout)
         with (
-            target.open("xb", buffering=_CHUNK) as stream,
+            synced(target) as stream,
             ctx.progress.task("writing the bundle", size) as task,
         ):
             for name, path in files.items():
                 task.advance(_file(stream, f"{FOLDER}/{name}", path, created))
             docker_archive.write_oci(stream, image.layout, created, task.advance, f"{FOLDER}/{_place(image)}/oci/")
-            stream.flush()
-            os.fsync(stream.fileno())
 
 
 def for_python(requirements: str, python: str, machine: str) -> Iterator[str]:

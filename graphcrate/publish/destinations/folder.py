@@ -26,7 +26,7 @@ from graphcrate.compat.plan.planning import EXAMPLES
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk import key_files, os_errors
-from graphcrate.host.disk.atomic import check_link, check_writable, claim
+from graphcrate.host.disk.atomic import check_link, check_writable, claim, synced
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.disk.space import file_system, require_room
 from graphcrate.host.progress import Progress
@@ -116,10 +116,8 @@ def write(target: Path, data: bytes) -> None:
     with os_errors.explaining(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
         with _part(target) as part:
-            with part.open("xb") as stream:
+            with synced(part) as stream:
                 stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
             part.replace(target)
 
 
