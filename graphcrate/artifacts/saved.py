@@ -7,6 +7,7 @@ in. Who takes them decides whether any of them comes to the disk.
 import contextlib
 import io
 import itertools
+import os
 import posixpath
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,11 +36,15 @@ TakeLayer = Callable[[Iterator[bytes], int], _Layer]
 
 
 class SavedTar(NamedTuple):
-    """An image's tar, compressed or not. `size` in bytes; 0 where it is unknown."""
+    """An image's tar, compressed or not. `size` in bytes; 0 where it is unknown.
+
+    `pieces` are made as they are taken: an engine that nothing is taken of saves nothing.
+    """
 
     name: str  #: of the image, as the user gave it
     pieces: Iterable[bytes]
     size: int
+    identity: str  #: an engine's ID of the image; of a file its inode, size and time of change
 
 
 class SavedImage(NamedTuple, Generic[_Layer]):
@@ -86,8 +91,11 @@ def _of_docker(reference: str, ctx: Context) -> Iterator[SavedTar]:
         try:
             image = api.inspect_image(reference)
             api.timeout = None  # Docker may write all of it to its disk before the first byte comes
-            pieces = api.get_image(image["Id"], _PIECE)  # by a name without a tag all tags of it would come
-            yield SavedTar(f"docker:{reference}", pieces, int(image["Size"]))
+
+            def saved_by_docker() -> Iterator[bytes]:
+                yield from api.get_image(image["Id"], _PIECE)  # by a name without a tag all tags of it would come
+
+            yield SavedTar(f"docker:{reference}", saved_by_docker(), int(image["Size"]), image["Id"])
         except (docker.errors.ImageNotFound, docker.errors.NullResource) as error:
             raise _unknown("Docker", reference, "docker image ls") from error
         except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
@@ -100,21 +108,33 @@ def _of_podman(reference: str, ctx: Context) -> Iterator[SavedTar]:
     engine = oci_engine.find("podman", ctx.environment)
     if (image := engine.inspect(reference)) is None:
         raise _unknown("podman", reference, "podman image ls")
-    ctx.cache.require(int(image["Size"]), f"saving podman's image {reference}")
     with ctx.cache.folder() as folder:
+
+        def saved_by_podman() -> Iterator[bytes]:
+            ctx.cache.require(int(image["Size"]), f"saving podman's image {reference}")
+            ctx.progress.note(f"podman saves {reference}")
+            done = engine.call(
+                "save", "--quiet", "--format", "docker-archive", "--output", str(file), strange=[reference]
+            )
+            if done.returncode:
+                raise process.failure(["podman", "save", reference], done.returncode, done.lines)
+            with file.open("rb", buffering=0) as stream:
+                yield from _pieces(stream)
+
         file = folder / "image.tar"
-        ctx.progress.note(f"podman saves {reference}")
-        done = engine.call("save", "--quiet", "--format", "docker-archive", "--output", str(file), strange=[reference])
-        if done.returncode:
-            raise process.failure(["podman", "save", reference], done.returncode, done.lines)
-        with _of_file(f"podman:{reference}", file) as tar:
-            yield tar
+        yield SavedTar(f"podman:{reference}", saved_by_podman(), int(image["Size"]), image["Id"])
 
 
 @contextlib.contextmanager
 def _of_file(name: str, path: Path) -> Iterator[SavedTar]:
     with path.open("rb", buffering=0) as file:
-        yield SavedTar(name, iter(lambda: file.read(_PIECE), b""), path.stat().st_size)
+        status = os.fstat(file.fileno())
+        identity = f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
+        yield SavedTar(name, _pieces(file), status.st_size, identity)
+
+
+def _pieces(file: io.FileIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(_PIECE), b"")
 
 
 def _unknown(engine: str, reference: str, command: str) -> UsageError:

@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import os
 from collections.abc import Iterator
 from functools import partial
 from typing import IO
@@ -11,19 +10,35 @@ import msgspec
 
 from graphcrate.artifacts import saved
 from graphcrate.host.context import Context
+from graphcrate.host.disk.atomic import synced
 from graphcrate.host.disk.cache import Cache
+from graphcrate.host.disk.sealed import kept
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.platform import Platform
-from graphcrate.oci.layout import Layout, layer_records
+from graphcrate.oci.index import read_config, read_document
+from graphcrate.oci.layout import Layout, check_presence, layer_records
 from ocilayout import spec
 from ocilayout.image import descriptor_of
+
+
+class _Brought(msgspec.Struct, frozen=True):
+    """An image that was read before: its manifest, and the entries of the image index that lists this one."""
+
+    descriptor: spec.Descriptor
+    index: tuple[spec.Descriptor, ...] = ()
 
 
 def read(tar: saved.SavedTar, ctx: Context, platform: Platform, *, layers: bool) -> Layout:
     """Read a tar's image for a platform as a layout in the cache; without `layers` these are measured and not kept.
 
-    Raises LayoutError for a tar without an image or a damaged one, DiskFullError.
+    The same image is not read again while the cache has what is asked of it. Raises LayoutError for a tar without an
+    image or a damaged one, DiskFullError.
     """
+    key = hashlib.sha256(f"{tar.identity}\n{platform.name}".encode()).hexdigest()
+    record = ctx.cache.path("brought", key)
+    before = kept(record, _Brought)
+    if before and (layout := _known(before, ctx.cache, layers=layers)):
+        return layout
     if layers:
         ctx.cache.require(tar.size, f"the layers of {tar.name}")
     image = saved.read(tar, partial(_keep, cache=ctx.cache) if layers else _measure, ctx, platform)
@@ -32,13 +47,38 @@ def read(tar: saved.SavedTar, ctx: Context, platform: Platform, *, layers: bool)
     except LayoutError as error:
         raise LayoutError(f"{tar.name}: {error.what}", cause=error.cause, next_step=error.next_step) from error
     ctx.cache.write(ctx.cache.blob(manifest.config.digest), image.config_data)
+    brought = _Brought(descriptor, image.listed.index if image.listed else ())
+    ctx.cache.keep(record, msgspec.json.encode(brought))
+    return _layout(brought, manifest, image.config, ctx.cache)
+
+
+def _known(brought: _Brought, cache: Cache, *, layers: bool) -> Layout | None:
+    """Return the layout of an image that was read before; None where the cache lacks some of it."""
+    read_blob = partial(_read_blob, cache=cache)
+    try:
+        manifest = read_document(brought.descriptor, read_blob, spec.Manifest)
+        layout = _layout(brought, manifest, read_config(manifest, read_blob), cache)
+        if layers:
+            check_presence(layout)
+    except (LayoutError, FileNotFoundError):
+        return None
+    for descriptor in layout.layers:
+        cache.use(cache.blob(descriptor.digest))
+    return layout
+
+
+def _read_blob(descriptor: spec.Descriptor, cache: Cache) -> bytes:
+    return cache.blob(descriptor.digest).read_bytes()
+
+
+def _layout(brought: _Brought, manifest: spec.Manifest, config: spec.ImageConfig, cache: Cache) -> Layout:
     return Layout(
-        path=ctx.cache.root,
-        descriptor=descriptor,
+        path=cache.root,
+        descriptor=brought.descriptor,
         manifest=manifest,
-        config=image.config,
-        records=tuple(layer_records(manifest, image.config)),
-        index=image.listed.index if image.listed else (),
+        config=config,
+        records=tuple(layer_records(manifest, config)),
+        index=brought.index,
     )
 
 
@@ -56,10 +96,8 @@ def _keep(pieces: Iterator[bytes], size: int, cache: Cache) -> spec.Descriptor:
     """Describe a layer, and keep it in the cache."""
     with cache.folder() as folder:
         part = folder / "layer"
-        with part.open("wb") as file:
+        with synced(part) as file:
             layer = _measure(pieces, size, file)
-            file.flush()
-            os.fsync(file.fileno())
         cache.adopt(part, cache.blob(layer.digest))
     return layer
 

@@ -246,7 +246,57 @@ def test_image_of_an_engine_is_named_without_its_registry(name, stem, tmp_path, 
 
     @contextlib.contextmanager
     def opened(image, ctx):
-        yield saved.SavedTar(f"podman:{image.name}", [Path(ref).read_bytes()], 0)
+        yield saved.SavedTar(f"podman:{image.name}", [Path(ref).read_bytes()], 0, "")
 
     monkeypatch.setattr(saved, "opened", opened)
     assert converted(f"podman:{name}", context).path == str(tmp_path / f"{stem}.sif")
+
+
+@pytest.fixture
+def readings(monkeypatch):
+    """Names of the tars that are read, in order."""
+    names, read = [], saved.read
+
+    def noted(tar, *rest):
+        names.append(tar.name)
+        return read(tar, *rest)
+
+    monkeypatch.setattr(saved, "read", noted)
+    return names
+
+
+@pytest.mark.parametrize("data", SAVED.values(), ids=SAVED)
+def test_saved_image_is_read_once_for_all_that_is_done_with_it(data, tmp_path, context, monkeypatch, readings):
+    ref = in_folder(tmp_path, data, monkeypatch)
+    made = converted(ref, context)
+    first = layouts.find(ref, tmp_path, context)
+    assert (converted(ref, context, "sqsh").layout, first.layout.digest) == (made.layout, made.layout)
+    assert readings == ["app.tar"]
+
+
+def test_saved_image_that_was_inspected_is_read_again_for_its_layers_alone(tmp_path, context, monkeypatch, readings):
+    ref = in_folder(tmp_path, SAVED["oci zstd"], monkeypatch)
+    measured = [layouts.find(ref, tmp_path, context, layers=False).layout for _ in range(2)]
+    whole = layouts.find(ref, tmp_path, context).layout
+    assert measured == [whole, whole]
+    assert len(readings) == 2
+
+
+@pytest.mark.parametrize("lost", ["layer", "configuration", "manifest"])
+def test_saved_image_of_which_the_cache_lost_a_part_is_read_again(lost, tmp_path, context, monkeypatch, readings):
+    ref = in_folder(tmp_path, SAVED["docker"], monkeypatch)
+    layout = layouts.find(ref, tmp_path, context).layout
+    parts = {"layer": layout.layers[0], "configuration": layout.manifest.config, "manifest": layout.descriptor}
+    layout.blob(parts[lost].digest).unlink()
+    assert layouts.find(ref, tmp_path, context).layout == layout
+    assert layout.blob(parts[lost].digest).is_file()
+    assert len(readings) == 2
+
+
+def test_tar_with_another_image_of_the_same_size_is_read_again(tmp_path, context, monkeypatch, readings):
+    ref = in_folder(tmp_path, SAVED["docker"], monkeypatch)
+    before = layouts.find(ref, tmp_path, context).layout.digest
+    other = ([folder("opt", mode=0o755), file("opt/a", b"z" * 70_000)], LAYERS[1])
+    in_folder(tmp_path, docker_archive(other, configuration(other)), monkeypatch)
+    assert layouts.find(ref, tmp_path, context).layout.digest != before
+    assert len(readings) == 2
