@@ -11,7 +11,7 @@ from graphcrate.artifacts import names
 from graphcrate.artifacts.conversion.job import SUFFIXES
 from graphcrate.artifacts.reports import read_report
 from graphcrate.artifacts.shares import ImageCost, costs
-from graphcrate.engines.embedded.run import bytes_unpacked, last_used, remove_unpacked
+from graphcrate.engines.embedded.unpacked_images import bytes_unpacked, last_used, remove_unpacked
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cleaning import bytes_below
 from graphcrate.host.disk.trees import remove_tree

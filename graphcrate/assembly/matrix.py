@@ -53,7 +53,7 @@ UNLOCKED = 20_000_000_000  #: of a candidate without a lock
 Build = Callable[[BuildRequest, Context], BuildReport]
 
 
-def title(recipe: str, cuda: str, candidate: str, platform: str | None) -> str:
+def _title(recipe: str, cuda: str, candidate: str, platform: str | None) -> str:
     """Return the title of a row; `platform`: where it is not the default one."""
     return f"{recipe} {cuda} {candidate}" + (f" for {platform}" if platform else "")
 
@@ -74,7 +74,7 @@ class MatrixRow:
 
     @property
     def title(self) -> str:
-        return title(self.recipe.name, self.variant.cuda, self.candidate.name, catalog.typed_platform(self.platform))
+        return _title(self.recipe.name, self.variant.cuda, self.candidate.name, catalog.typed_platform(self.platform))
 
     @property
     def proof_path(self) -> Path:
@@ -99,6 +99,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     proof: LockProof | None = None
     error: str = ""
     exit_code: int = 0
+
+    @property
+    def title(self) -> str:
+        """Recipe, CUDA version and candidate of the row."""
+        return _title(self.recipe, self.cuda, self.candidate, self.platform)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +207,7 @@ def raise_if_failed(results: Sequence[Result]) -> None:
         error = class_of(first.exit_code) if len(results) == 1 else BuildError
         again = command("image", first.recipe, cuda=first.cuda, platform=first.platform or None)
         raise error(
-            f"{len(failed)} of {len(results)} images were not proved; "
-            f"first {title(first.recipe, first.cuda, first.candidate, first.platform)}: {first.error}",
+            f"{len(failed)} of {len(results)} images were not proved; first {first.title}: {first.error}",
             cause=f"Its build ended with exit code {first.exit_code}.",
             next_step=f"{again}    shows all of it; the same command again goes on with what is not proved",
         )

@@ -16,7 +16,7 @@ from graphcrate.compat.variants.choice import select_variant
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.engines import table
 from graphcrate.engines.backend import Engine
-from graphcrate.engines.embedded import run as running
+from graphcrate.engines.embedded import unpacked_images
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import link, write_file
 from graphcrate.host.disk.os_errors import MachineError
@@ -211,7 +211,7 @@ def _finish(
     output = job.images.output
     try:
         made = job.maker.make(resolution, ctx, known)
-        with running.removed_after(made.report.digest, ctx.cache) if is_last else contextlib.nullcontext():
+        with unpacked_images.removed_after(made.report.digest, ctx.cache) if is_last else contextlib.nullcontext():
             report = job.prover.prove(made, below, ctx)
         if job.shared is not None and report.passed and job.shared.writes_to:
             _give(job.shared, made.plan, report, job.images, ctx)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from graphcrate.artifacts.formats.packed import GROWTH
 from graphcrate.artifacts.wheel_archive import WheelArchive
-from graphcrate.engines.embedded import records
-from graphcrate.engines.embedded import run as running
+from graphcrate.engines.embedded import records, unpacked_images
 from graphcrate.host.context import Context
 from graphcrate.host.disk import cleaning
 from graphcrate.host.disk.cache import CACHE_ELSEWHERE, MORE_ROOM, Cache
@@ -28,7 +27,7 @@ from graphcrate.model.plan import CompileStep, FilesStep, Plan, ToolkitStep, Whe
 _LAYER = 1.01
 _DEBS = 3.2  #: Debian's packages unpacked, over their files (measured, bookworm)
 #: Files of a wheel over it, where the cache lacks it: 4.9 GB of 2.53 for torch 2.0.1 and its libraries (2026-11-30).
-#: Other estimates of the same (`running.GROWTH`) are on the safe side; this one is what plans and pages say.
+#: Other estimates of the same (`unpacked_images.GROWTH`) are on the safe side; this one is what plans and pages say.
 _FILES = 1.94
 #: What compiling takes besides: a base with a compiler, nvcc, objects. Torch is there unpacked for the tests.
 COMPILING = 1_500_000_000
@@ -81,7 +80,7 @@ class Room:
         parts = ", ".join(f"{_gb(part.size)} {part.what}" for part in self.parts)
         step = f"{MORE_ROOM}; or put it on another disk: {CACHE_ELSEWHERE}"
         if self.certain > self.free:
-            held = sum(cleaning.bytes_below(path) for path in running.prunable(cache)) if self.tested else 0
+            held = sum(cleaning.bytes_below(path) for path in unpacked_images.prunable(cache)) if self.tested else 0
             if self.certain > self.free + held:
                 raise DiskFullError(
                     f"{title} needs {_gb(self.needed)}, and {_gb(self.free)} are free under {self.cache}",
@@ -158,7 +157,7 @@ def _of_tests(base: _Base, steps: "Sequence[_Step]", cache: Cache) -> RoomStep:
     digests = [base.digest, *(step.digest for step in steps)]
     made = list(itertools.takewhile(bool, digests))
     sizes = [(base.unpacked, bool(base.digest)), *((step.unpacked, step.known) for step in steps)]
-    left = sizes[running.lowest_unpacked(made, cache) :]
+    left = sizes[unpacked_images.lowest_unpacked(made, cache) :]
     return RoomStep(
         what="unpacked, for its tests", size=sum(size for size, _ in left), known=all(known for _, known in left)
     )
@@ -193,11 +192,11 @@ def _steps(plan: Plan, lock: Lock, cache: Cache) -> Iterator[_Step]:
             wheels = wheelhouse.cached(step, cache)
             size = sum(path.stat().st_size for path in wheels.values())
             size += _WHEEL * (len(step.packages) - len(wheels))
-            unpacked, compiles = int(size * running.GROWTH), len(wheels) < len(step.packages)
+            unpacked, compiles = int(size * unpacked_images.GROWTH), len(wheels) < len(step.packages)
             yield _Step(layer=size, packed=size, unpacked=unpacked, known=False, compiles=compiles)
         elif isinstance(step, ToolkitStep):
             size = sum(package.file.size for package in lock.for_compilation())
-            yield _Step(layer=size, packed=size, unpacked=int(size * running.GROWTH), known=False)
+            yield _Step(layer=size, packed=size, unpacked=int(size * unpacked_images.GROWTH), known=False)
         elif isinstance(step, WheelsStep):
             sizes = [_unpacked(package, cache) for package in step.packages]
             packed = int(sum(package.file.size for package in step.packages) * _LAYER)

@@ -2,13 +2,11 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.text import Text
 
-from graphcrate.assembly.images import KnownImage, Removal
-from graphcrate.assembly.matrix import Result, title
 from graphcrate.cli import options, retyped
 from graphcrate.compat.facts import driver_table
 from graphcrate.compat.plan import planning
@@ -19,7 +17,6 @@ from graphcrate.compat.variants.ported import on_platform
 from graphcrate.compat.variants.support import MARKS, Mark, Support, models_with, support
 from graphcrate.host import streams
 from graphcrate.host.context import Context
-from graphcrate.inputs.shared.stock import StockLine
 from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.command import command, setting
 from graphcrate.model.lock_proof import LockProof
@@ -27,8 +24,13 @@ from graphcrate.model.platform import DEFAULT, SUPPORTED
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
 from graphcrate.model.words import joined, number_of, printable, size
-from graphcrate.publish.destinations.bases import SharedBase
 from ocilayout import spec
+
+if TYPE_CHECKING:
+    from graphcrate.assembly.images import KnownImage, Removal
+    from graphcrate.assembly.matrix import Result
+    from graphcrate.inputs.shared.stock import StockLine
+    from graphcrate.publish.destinations.bases import SharedBase
 
 _MARK_STYLES: dict[Mark, str] = {
     "native": "green", "jit": "yellow", "built": "cyan", "unknown": "dim", "rejected": "dim",
@@ -165,11 +167,11 @@ def _newer(news: Mapping[str, newer.KnownNews], recipe: Recipe, variant: Variant
     return {"torch": torch, "torch_geometric": geometric, "known": known.day} if known and torch else None
 
 
-def proofs(results: Sequence[Result]) -> Iterator[str]:
+def proofs(results: "Sequence[Result]") -> Iterator[str]:
     """Yield a line for each image of the matrix: what was proved of it, or why it was not."""
     rows: list[tuple[str, ...]] = [("image", "state", "digest", "bytes", "seconds", "suites", "GPUs by audit")]
     for result in results:
-        name = title(result.recipe, result.cuda, result.candidate, result.platform)
+        name = result.title
         if (proof := result.proof) is None:
             rows.append((name, result.state, result.error.partition("\n")[0], "", "", "", ""))
             continue
@@ -181,7 +183,7 @@ def proofs(results: Sequence[Result]) -> Iterator[str]:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def images(known: Sequence[KnownImage]) -> Iterator[str]:
+def images(known: "Sequence[KnownImage]") -> Iterator[str]:
     """Yield a line for each image: what it takes, what others share with it, its age, when it ran last."""
     rows: list[tuple[str, ...]] = [("image", "alone", "shared", "unpacked", "made", "last run", "short name", "in")]
     for image in known:
@@ -192,20 +194,20 @@ def images(known: Sequence[KnownImage]) -> Iterator[str]:
     yield from _columns(rows)
 
 
-def removals(gone: Sequence[Removal]) -> Iterator[str]:
+def removals(gone: "Sequence[Removal]") -> Iterator[str]:
     """Yield a line for each image or tree that goes: its bytes, why, and other files of its folder."""
     for removal in gone:
         files = f"; with it {joined(removal.files)}" if removal.files else ""
         yield f"{removal.image.name or removal.image.digest}  {size(removal.bytes)}  {removal.why}{files}"
 
 
-def stock(entries: Sequence[StockLine]) -> Iterator[str]:
+def stock(entries: "Sequence[StockLine]") -> Iterator[str]:
     """Yield a line for each entry of a shared cache: what it is, who made it when, why it is not taken."""
     rows = [(line.title or line.tag, size(line.bytes), line.made, line.maker, line.place, line.why) for line in entries]
     yield from _columns(rows) if rows else ()
 
 
-def bases(known: Sequence[SharedBase], fate: str = "prunable") -> Iterator[str]:
+def bases(known: "Sequence[SharedBase]", fate: str = "prunable") -> Iterator[str]:
     """Yield a line for each SIF that deltas go over, and for those that none does, with the fate of these."""
     for base in known:
         state = base.path and f"{size(base.bytes)}  {base.path}"

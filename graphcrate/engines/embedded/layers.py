@@ -20,7 +20,7 @@ from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat.facts.slim import SLIM_FORMAT
 from graphcrate.compat.plan.planning import LAYER_FORMAT
 from graphcrate.engines.backend import WatchesLayer
-from graphcrate.engines.embedded.run import GROWTH
+from graphcrate.engines.embedded.unpacked_images import GROWTH
 from graphcrate.host.arrivals import Arrivals
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.disk.sealed import kept, kept_bytes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphcrate.cli import options
-from graphcrate.engines.embedded import run as running
+from graphcrate.engines.embedded import unpacked_images
 from tests.unit.house.test_wiring import world  # noqa: F401 (a fixture)
 
 
@@ -53,7 +53,7 @@ def test_rm_removes_the_folder_and_the_tree_and_says_what_went(place):
     assert (code, out.startswith(f"torch:{place.newest}  ")) == (0, True), err
     assert sorted(path.name for path in (place.root / "dist/torch").iterdir()) == [place.older, "cpu"]
     assert (place.root / "dist/torch/cpu").readlink() == Path(place.older), "the short name is the other's"
-    assert list((place.root / "cache" / running.FOLDER).glob("*")) == []
+    assert list((place.root / "cache" / unpacked_images.FOLDER).glob("*")) == []
     assert place.typed("images", "rm", f"torch:{place.older}")[1].count("torch.sif") == 1
     assert listed(place) == {}
     assert "there is no image in dist" in place.typed("images")[2]
@@ -86,9 +86,9 @@ def test_prune_shows_what_is_replaced_and_removes_it_only_with_yes(place):
 
 def test_prune_has_the_tree_of_an_image_that_is_gone_but_none_in_use(place):
     shutil.rmtree(place.root / "dist")
-    (tree,) = (place.root / "cache" / running.FOLDER).iterdir()
+    (tree,) = (place.root / "cache" / unpacked_images.FOLDER).iterdir()
     assert listed(place)[""]["digest"] == f"sha256:{tree.name}"
-    with running._in_use(tree):
+    with unpacked_images.in_use(tree):
         code, out, err = place.typed("images", "prune", "--yes")
         assert (code, out, "a command runs in it" in err, tree.is_dir()) == (0, "", True, True)
     assert place.typed("images", "prune", "--yes")[1].startswith(f"sha256:{tree.name}  ")

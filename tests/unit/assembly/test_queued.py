@@ -42,7 +42,7 @@ def clock(monkeypatch):
 
 
 def titles(results, *states):
-    return [matrix.title(one.recipe, one.cuda, one.candidate, one.platform) for one in results if one.state in states]
+    return [one.title for one in results if one.state in states]
 
 
 def test_worker_proves_all_rows_and_the_next_one_finds_them_done(project, queue):

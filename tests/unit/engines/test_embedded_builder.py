@@ -542,7 +542,7 @@ def unpacked(cache):
 def use(layout, cache, when: float):
     with run.unpacked(layout, cache=cache) as inside:
         assert (inside.rootfs / "etc/name").read_text() == layout.tag
-    os.utime(run._image_folder(layout.digest, cache), (when, when))
+    os.utime(run.folder_of(layout.digest, cache), (when, when))
 
 
 def test_unpacked_images_keep_the_two_last_used(cache, image, monkeypatch):
@@ -557,11 +557,11 @@ def test_unpacked_images_keep_the_two_last_used(cache, image, monkeypatch):
 def test_unpacked_image_in_use_is_not_removed(cache, image):
     one, two, three = image("one"), image("two"), image("three")
     with run.unpacked(one, cache=cache):
-        os.utime(run._image_folder(one.digest, cache), (1, 1))
+        os.utime(run.folder_of(one.digest, cache), (1, 1))
         use(two, cache, 1000)
         use(three, cache, 2000)
         assert "one" in unpacked(cache)
-    os.utime(run._image_folder(one.digest, cache), (1, 1))
+    os.utime(run.folder_of(one.digest, cache), (1, 1))
     use(three, cache, 3000)
     assert unpacked(cache) == {"two", "three"}
 

@@ -20,6 +20,7 @@ from rich.progress import Progress as Counted
 
 from graphcrate.artifacts.conversion import unsquashed
 from graphcrate.engines.embedded import run as embedded
+from graphcrate.engines.embedded import unpacked_images
 from graphcrate.host import progress
 from graphcrate.host.disk import atomic, cleaning
 from graphcrate.host.disk.cache import Cache
@@ -397,13 +398,13 @@ def test_unpacked_image_removed_by_another_run_is_skipped(root):
 
         def come_and_go():
             for number in range(30):
-                place = root / embedded.FOLDER / f"{number}" / "root"
+                place = root / unpacked_images.FOLDER / f"{number}" / "root"
                 place.mkdir(parents=True, exist_ok=True)
                 shutil.rmtree(place.parent, ignore_errors=True)
 
         def prune():
             for _ in range(30):
-                embedded._prune(cache, progress.Progress(), 1)
+                unpacked_images.prune(cache, progress.Progress(), 1)
 
         run(lambda _: [come_and_go, prune, prune])
 

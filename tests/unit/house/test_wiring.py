@@ -25,6 +25,7 @@ from graphcrate.compat.facts.facts import TorchBuild
 from graphcrate.compat.variants import recipes
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.engines.embedded import run as running
+from graphcrate.engines.embedded import unpacked_images
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.defects import TRACEBACK
@@ -456,7 +457,7 @@ def test_second_build_of_a_failed_image_fails_again(world):
 
 
 def unpacked(world):
-    return [path.name for path in (world.root / "cache" / running.FOLDER).glob("*")]
+    return [path.name for path in (world.root / "cache" / unpacked_images.FOLDER).glob("*")]
 
 
 def test_tree_that_a_stack_was_tried_in_goes_and_that_of_run_stays(world):
@@ -464,7 +465,7 @@ def test_tree_that_a_stack_was_tried_in_goes_and_that_of_run_stays(world):
     assert world.typed(*BUILD)[0] == 10
     assert len(unpacked(world)) == 1, "to be looked into"
     world.completed = PASSING
-    shutil.rmtree(world.root / "cache" / running.FOLDER)
+    shutil.rmtree(world.root / "cache" / unpacked_images.FOLDER)
     assert world.typed(*BUILD)[0] == 0
     assert unpacked(world) == []
     assert world.typed("run", f"torch:{world.built().name}", "--", "ls")[0] == 0
