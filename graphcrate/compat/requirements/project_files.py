@@ -17,7 +17,8 @@ from graphcrate.model.command import setting
 from graphcrate.model.platform import SUPPORTED
 from graphcrate.model.recipe import Expected
 from graphcrate.model.words import listed, number_of, printable
-from projectfiles import files, projects
+from projectfiles import files, pyproject
+from projectfiles.parts import hash_options
 from projectfiles.values import Line, Needs, Note, Release
 
 #: all machines that images are for
@@ -34,7 +35,7 @@ def read(path: Path, text: str, asked: tuple[str, ...], text_of: Callable[[Path]
 def extras(text: str, name: str, asked: tuple[str, ...]) -> Lines:
     """Translate what these extras or groups of a project need besides. Raises UsageError."""
     with refusing():
-        return [(line.where, line.text) for line in projects.extras(text, name, asked, _IMAGES)]
+        return [(line.where, line.text) for line in pyproject.extras(text, name, asked, _IMAGES)]
 
 
 def _translated(needs: Needs, name: str) -> Translated:
@@ -90,7 +91,7 @@ def _constrain(made: Translated, locked: Sequence[Release]) -> None:
                 made.expected.append(_pinned(release))
                 continue
             ends = f" ; {release.marker}" if is_forked else ""
-            text = f"{name}=={release.version}{ends}{projects.hash_options(release.hashes)}"
+            text = f"{name}=={release.version}{ends}{hash_options(release.hashes)}"
             made.constraints.append((release.where, text))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
-from projectfiles import environments, files, projects, requirements_txt
+from projectfiles import environments, files, pyproject, requirements_txt
 from projectfiles.__main__ import main
 from projectfiles.alternatives import any_of
 from projectfiles.conda_spec import conda_specifier, parse_spec
@@ -313,7 +313,7 @@ TOML = st.recursive(
 def test_project_of_any_tables_is_read_or_an_error(value):
     tables = value if isinstance(value, dict) else {}
     text = "".join(f"{json.dumps(key)} = {inline(part)}\n" for key, part in tables.items())
-    ending(lambda: [projects.pyproject(text, "pyproject.toml", (), MACHINES)], "pyproject.toml")
+    ending(lambda: [pyproject.read(text, "pyproject.toml", (), MACHINES)], "pyproject.toml")
 
 
 def inline(value):

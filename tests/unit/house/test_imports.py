@@ -61,12 +61,10 @@ PURE_OF_PACKAGES = {
     *(f"layertar.{name}" for name in ("entries", "errors", "limits")),
     *(f"ocilayout.{name}" for name in ("image", "layer", "spec", "tar")),
     *(f"ociregistry.{name}" for name in ("errors", "realms", "reference")),
-    *(
-        f"projectfiles.{name}"
-        for name in ("alternatives", "conda", "conda_spec", "environments", "pixi", "poetry_versions")
-    ),
-    *(f"projectfiles.{name}" for name in ("alternatives", "conda", "conda_spec", "environments", "pixi", "pylocks")),
-    *(f"projectfiles.{name}" for name in ("poetry_versions", "requirements_txt", "values", "words")),
+    *(f"projectfiles.{name}" for name in ("alternatives", "conda", "conda_spec", "environments", "parts", "pixi")),
+    *(f"projectfiles.{name}" for name in ("pdm_locks", "poetry_locks", "pylocks", "uv_locks", "poetry_tables")),
+    *(f"projectfiles.{name}" for name in ("poetry_versions", "pyproject", "requirements_txt", "values")),
+    "projectfiles.words",
     *(f"upkeep.news.{name}" for name in ("recipe_text", "review", "weighing")),
     *("upkeep.releases", "upkeep.security.fixes", "upkeep.security.text", "upkeep.standing.text"),
     *("upkeep.security.vulnerability", "upkeep.standing.values"),

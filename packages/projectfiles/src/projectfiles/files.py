@@ -80,19 +80,20 @@ def needs(
     `extras`: with these extras, groups or features. `text_of`: reads the pyproject.toml beside a lock. `environments`:
     the machines that it is read for. Raises ProjectFileError, of a format that is not read too.
     """
-    from projectfiles import conda, projects  # and YAML and locks, which take longer to load than to read
+    # and YAML and locks, which take longer to load than to read
+    from projectfiles import conda, pdm_locks, pixi, poetry_locks, pylocks, pyproject, uv_locks
 
     name = path.name
     if name.endswith((".yml", ".yaml")):
         return conda.environment(text, str(path))
     if name == "pyproject.toml":
-        return projects.pyproject(text, str(path), extras, environments)
+        return pyproject.read(text, str(path), extras, environments)
     if name == "pixi.toml":
-        return projects.pixi_toml(text, str(path), extras)
+        return pixi.pixi_toml(text, str(path), extras)
     if name == "uv.lock":
-        return projects.uv_lock(text, str(path), extras)
+        return uv_locks.read(text, str(path), extras)
     if _PYLOCK.fullmatch(name):
-        return projects.pylock(text, str(path), extras, environments)
+        return pylocks.read(text, str(path), extras, environments)
     if name in ("poetry.lock", "pdm.lock"):
         beside = path.with_name("pyproject.toml")
         if not beside.is_file():
@@ -102,10 +103,10 @@ def needs(
                 where=str(path),
                 next_step=f"ls {shlex.quote(str(path.parent))}",
             )
-        project = projects.pyproject(text_of(beside), str(beside), extras, environments)
+        project = pyproject.read(text_of(beside), str(beside), extras, environments)
         if name == "pdm.lock":
-            return projects.pdm_lock(text, str(path), project)
-        return projects.poetry_lock(text, str(path), project, extras)
+            return pdm_locks.read(text, str(path), project)
+        return poetry_locks.read(text, str(path), project, extras)
     if name.endswith((".toml", ".lock", ".py", ".cfg", ".ipynb", ".json")) or name.startswith("Pipfile"):
         raise ProjectFileError(
             f"{path} is not a file of requirements",

@@ -11,6 +11,7 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from projectfiles.errors import unknown
+from projectfiles.toml_text import key_place, read_toml
 from projectfiles.values import Line, Needs, Note, git_line, index_line
 
 KeyPlace = Callable[[str], str]  #: where a key stands in the file: "pixi.toml:7"
@@ -39,6 +40,11 @@ class Pixi(_Feature, frozen=True, rename="kebab"):
     feature: dict[str, _Feature] = {}
     workspace: _Workspace = _Workspace()
     project: _Workspace = _Workspace()
+
+
+def pixi_toml(text: str, name: str, features: tuple[str, ...] = ()) -> Needs:
+    """Return the needs of a pixi.toml, with these features. Raises ProjectFileError."""
+    return read(read_toml(text, name, Pixi), name, lambda key: key_place(text, name, key), features)
 
 
 def read(pixi: Pixi, name: str, place: KeyPlace, asked: tuple[str, ...] = ()) -> Needs:

@@ -9,7 +9,9 @@ from packaging.tags import Tag
 from packaging.utils import parse_wheel_filename
 
 from projectfiles.errors import ProjectFileError, unknown
-from projectfiles.values import Environment, Note
+from projectfiles.parts import expect_python, git_of, hash_options, index_lines
+from projectfiles.toml_text import package_places, read_toml
+from projectfiles.values import Environment, Line, Needs, Note, Release
 from projectfiles.words import printable
 
 if TYPE_CHECKING:
@@ -31,6 +33,35 @@ class LockSelection(NamedTuple):
     lock: Pylock
     selected: tuple[Selected, ...]
     notes: tuple[Note, ...]
+
+
+def read(text: str, name: str, asked: tuple[str, ...], environments: Sequence[Environment]) -> Needs:
+    """Return what machines get of a pylock.toml, with its default groups and these extras and groups.
+
+    It does not say which of its packages were asked for: all are. Raises ProjectFileError.
+    """
+    made, at = Needs(), package_places(text, name)
+    lock, selected, notes = select(read_toml(text, name, dict[str, Any]), name, asked, environments)
+    made.notes += notes
+    for package, marker in selected:
+        where, ends = at(package.name), f" ; {marker}" if marker else ""
+        files = [file for file in (package.sdist, *(package.wheels or ())) if file]
+        if package.directory is not None:
+            folder = "/".join(filter(None, (package.directory.path, package.directory.subdirectory)))
+            made.lines.append(Line(where, f"./{folder}"))
+        elif package.vcs is not None:
+            vcs = package.vcs
+            made.lines.append(Line(where, git_of(f"{vcs.url or vcs.path}#{vcs.commit_id}", vcs.subdirectory or "")))
+        elif package.archive is not None or package.version is None:
+            made.notes.append(Note("address", where, (package.name,)))
+        else:
+            sha256s = (sha256 for file in files if (sha256 := file.hashes.get("sha256")))
+            release = Release(where, package.name, str(package.version), tuple(sha256s), marker)
+            text_of = f"{package.name}=={package.version}{ends}{hash_options(release.hashes)}"
+            made.lines.append(Line(where, text_of, release=release))
+    made.lines += index_lines([(at(package.name), package.index) for package, _ in selected if package.index])
+    expect_python(made, str(lock.requires_python or ""), name)
+    return made
 
 
 def select(
