@@ -22,7 +22,7 @@ import msgspec
 
 from graphcrate.compat.facts import compilers
 from graphcrate.compat.facts.compilers import variables
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache
@@ -84,7 +84,7 @@ def chosen(given: argparse.Namespace) -> tuple[Lock, CompileStep]:
     folder = ROOT / "images" / given.stack / f"cu{given.cuda.replace('.', '')}"
     for path in sorted(folder.glob("*.lock.json")):
         lock = decode_lock(path.read_bytes())
-        (step,) = planning.compile_steps(lock)
+        (step,) = compile_steps(lock)
         if step is not None:
             packages = tuple(package for package in step.packages if package.name in given.packages)
             compilation = msgspec.structs.replace(step.compilation, architectures=tuple(given.architectures))

@@ -29,7 +29,7 @@ from graphcrate.assembly.extension_wheels import Compiling
 from graphcrate.assembly.job import BuildJob
 from graphcrate.cli.requests import build_request
 from graphcrate.compat.failures import importing
-from graphcrate.compat.plan.planning import ADDED_SOURCES
+from graphcrate.compat.plan.compile_steps import ADDED_SOURCES
 from graphcrate.compat.variants.choice import select_variant
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host import settings

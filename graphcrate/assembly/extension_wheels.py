@@ -12,7 +12,7 @@ import msgspec
 from graphcrate.assembly import extensions
 from graphcrate.compat.failures import compiling, loading
 from graphcrate.compat.failures.failure import Beside, CompileFailure, same_with
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import trace
 from graphcrate.host.arrivals import Arrivals
@@ -89,7 +89,7 @@ class Compiling:
     @functools.cached_property
     def steps(self) -> tuple[CompileStep, ...]:
         """The steps that compile the lock's sources."""
-        return planning.compile_steps(self.lock)
+        return compile_steps(self.lock)
 
     @property
     def is_due(self) -> bool:

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.compat.facts import compile_time, gpu_table
 from graphcrate.compat.facts.toolkits import nvcc, to_compile
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import BaseDriftError
@@ -56,7 +56,7 @@ def for_gpus(lock: Lock, gpus: str) -> Lock:
 
 def built(lock: Lock, ctx: Context) -> Collection[str]:
     """sha256s of the lock's compiled sdists whose wheels the cache has."""
-    return {sha256 for step in planning.compile_steps(lock) for sha256 in wheelhouse.cached(step, ctx.cache)}
+    return {sha256 for step in compile_steps(lock) for sha256 in wheelhouse.cached(step, ctx.cache)}
 
 
 def time_lines(lock: Lock, ctx: Context, shared: "SiteCache | None" = None, layered: Collection[str] = ()) -> list[str]:
@@ -73,7 +73,7 @@ def time_lines(lock: Lock, ctx: Context, shared: "SiteCache | None" = None, laye
     if shared is not None:
         absent = {
             shelf.wheel: package
-            for step in planning.compile_steps(lock)
+            for step in compile_steps(lock)
             for package, shelf in zip(step.packages, wheelhouse.shelves(step, ctx.cache).values(), strict=True)
             if package.file.sha256 not in there
         }

@@ -11,7 +11,7 @@ import msgspec
 
 from graphcrate.assembly import queued
 from graphcrate.assembly.matrix import MatrixRow
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.compat.variants import catalog
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import write_file
@@ -66,7 +66,7 @@ def stages(rows: Sequence[MatrixRow], ctx: Context) -> Stages:
 
 def _keys(row: MatrixRow, ctx: Context) -> tuple[str, ...]:
     """Return the keys of all that is compiled for a row, also of what this cache has."""
-    steps = planning.compile_steps(row.lock) if row.lock else ()
+    steps = compile_steps(row.lock) if row.lock else ()
     return tuple(sorted({wheelhouse.key(package, step, ctx.cache) for step in steps for package in step.packages}))
 
 

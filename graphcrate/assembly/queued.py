@@ -13,7 +13,7 @@ from pathlib import Path
 
 from graphcrate.assembly import matrix, pipeline
 from graphcrate.assembly.matrix import Build, MatrixRequest, MatrixRow, Result
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.engines import on_node, slurm_step
 from graphcrate.host import settings
 from graphcrate.host.context import Context
@@ -77,7 +77,7 @@ def name_of(row: MatrixRow) -> str:
 
 def keys(row: MatrixRow, ctx: Context) -> list[str]:
     """Return the keys of what is compiled for a row and is not in the cache."""
-    steps = planning.compile_steps(row.lock) if row.lock else ()
+    steps = compile_steps(row.lock) if row.lock else ()
     shelves = [shelf for step in steps for shelf in wheelhouse.shelves(step, ctx.cache).values()]
     return sorted(shelf.wheel.name for shelf in shelves if shelf.made is None)
 

@@ -13,7 +13,7 @@ from graphcrate.artifacts.reports import read_report
 from graphcrate.assembly import extension_wheels, matrix, site_images, site_parts
 from graphcrate.assembly.output import ImageFolders
 from graphcrate.assembly.with_engine import EMBEDDED
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.shared import stock
@@ -124,7 +124,7 @@ def _works(keys: set[str], shared: SiteCache, output: Path, ctx: Context) -> dic
     """Map keys of compiled wheels to what makes them, as far as a lock is found that names them."""
     works: dict[str, _Work] = {}
     for lock in _locks(shared, output, ctx):
-        for step in planning.compile_steps(lock):
+        for step in compile_steps(lock):
             for package in step.packages:
                 key = wheelhouse.key(package, step, ctx.cache)
                 if key in keys:

@@ -20,7 +20,7 @@ from graphcrate.compat.facts import (
     suites,
 )
 from graphcrate.compat.facts.gpu_table import models_named
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan import base_lines
 from graphcrate.compat.variants.explain import explain, on_newer_base
 from graphcrate.compat.variants.fallbacks import fallback_limits
 from graphcrate.compat.variants.targets import MachineRequest, Target
@@ -112,9 +112,9 @@ def plan_lines(
     lines += [f"  missing   {missing.told}" for missing in lock.missing]
     lines += _note_lines(lock, aside)
     if lock.drifted:
-        lines.append(f"  drift     {planning.drift_line(lock.drifted)}")
+        lines.append(f"  drift     {base_lines.drift_line(lock.drifted)}")
     if lock.unfixed:
-        lines.append(f"  fixes     {planning.unfixed_line(lock.unfixed)}")
+        lines.append(f"  fixes     {base_lines.unfixed_line(lock.unfixed)}")
     lines += [*slim.plan_lines(plan), *allowances.plan_lines(plan)] if plan else []
     left_out = len(_usual_notes(lock, aside)) + bool(lock.as_of)
     if left_out and not aside.verbose:
@@ -277,9 +277,9 @@ def warnings(report: BuildReport) -> Iterator[str]:
 def _base_warnings(report: BuildReport) -> Iterator[str]:
     """Warn where the base differs from its lock, or lacks a part of its suite."""
     if report.drift:
-        yield f"drift   {planning.drift_line(report.drift)}; {setting(locked=True)} refuses that"
+        yield f"drift   {base_lines.drift_line(report.drift)}; {setting(locked=True)} refuses that"
     if report.unfixed:
-        yield f"fixes   {planning.unfixed_line(report.unfixed)}"
+        yield f"fixes   {base_lines.unfixed_line(report.unfixed)}"
 
 
 def starting(report: BuildReport) -> Iterator[str]:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from graphcrate.cli import options, retyped
 from graphcrate.compat.facts import driver_table
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan import base_lines
 from graphcrate.compat.proofs import Word, standings
 from graphcrate.compat.variants import catalog, newer
 from graphcrate.compat.variants.catalog import lock_path, locked_platforms
@@ -276,9 +276,9 @@ def inspect(report: BuildReport, environment: Mapping[str, str], place: str) -> 
         "smoke": [_smoke(suite, report) for suite in report.suites],
     }
     if report.drift:
-        sections["drift"] = [AnswerLine("", planning.drift_line(report.drift))]
+        sections["drift"] = [AnswerLine("", base_lines.drift_line(report.drift))]
     if report.unfixed:
-        sections["fixes"] = [AnswerLine("", planning.unfixed_line(report.unfixed))]
+        sections["fixes"] = [AnswerLine("", base_lines.unfixed_line(report.unfixed))]
     if report.fallback:
         limits = tuple(f"it {limit}" for limit in report.fallback.limits)
         sections["fall-back"] = [AnswerLine("", report.fallback.meaning, limits)]

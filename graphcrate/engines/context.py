@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from graphcrate.compat.plan.planning import EXAMPLES_TITLE, PROGRAMS
+from graphcrate.compat.plan.image_config import PROGRAMS
+from graphcrate.compat.plan.planning import EXAMPLES_TITLE
 from graphcrate.engines.backend import BuildOrder
 from graphcrate.host.disk.cache import Cache
 from graphcrate.inputs.bases import Base

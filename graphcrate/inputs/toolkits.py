@@ -17,7 +17,7 @@ from typing import IO, cast
 from graphcrate.artifacts import pull
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat.facts.toolkits import COMPONENTS, PACKAGES, assembly
-from graphcrate.compat.plan.planning import SYSTEM_PATH
+from graphcrate.compat.plan.image_config import SYSTEM_PATH
 from graphcrate.host.context import Context
 from graphcrate.host.disk.cache import Cache
 from graphcrate.host.sandbox.sandbox import Exec, run_in

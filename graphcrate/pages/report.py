@@ -14,7 +14,7 @@ from graphcrate.checks.audit.run import Look
 from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.reading import read_image
 from graphcrate.compat.facts import driver_table, gpu_table
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan import base_lines
 from graphcrate.compat.proofs import proof_of
 from graphcrate.host import settings
 from graphcrate.host.context import Context
@@ -345,9 +345,9 @@ def _warnings(own: BuildReport | None) -> list[str]:
     if own.cuda != "cpu" and not any(suite.driver for suite in own.suites):
         warnings.append("No suite of it has run on a GPU yet.")
     if own.drift:
-        warnings.append(f"{planning.drift_line(own.drift)}.")
+        warnings.append(f"{base_lines.drift_line(own.drift)}.")
     if own.unfixed:
-        warnings.append(f"The base has {planning.unfixed_line(own.unfixed)}.")
+        warnings.append(f"The base has {base_lines.unfixed_line(own.unfixed)}.")
     return [*warnings, *(f"missing: {package}" for package in own.missing)]
 
 

@@ -12,7 +12,7 @@ from dssesign.statement import Statement
 from dssesign.verify import SignatureVerdict
 from graphcrate.artifacts import pull
 from graphcrate.artifacts.locate import find_image
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan import base_lines
 from graphcrate.compat.variants.request import BuildRequest, SuiteOptions
 from graphcrate.compat.variants.targets import MachineRequest
 from graphcrate.host.context import Context
@@ -256,7 +256,7 @@ def _rebuilt(
     with ctx.cache.folder() as folder:
         report = build(_again(asked, wheels, folder), ctx)
         if report.lock_sha256 != lock_sha256 and report.drift:
-            changes = joined(planning.drifted(report.drift))
+            changes = joined(base_lines.drifted(report.drift))
             difference = f"other bytes, as no place has all Debian packages of the lock; of today are {changes}"
             return VerifyCheck(
                 "rebuild", False, f"{difference}. DEBIAN_SNAPSHOT=URL of another snapshot service may help"

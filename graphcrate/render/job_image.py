@@ -10,7 +10,7 @@ import msgspec
 from graphcrate.artifacts import origin
 from graphcrate.artifacts.locate import check_given_digest, is_image_file, store_of
 from graphcrate.artifacts.reports import read_report
-from graphcrate.compat.plan.planning import EXAMPLES
+from graphcrate.compat.plan.image_config import EXAMPLES
 from graphcrate.model.command import ETC, Command, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe

@@ -10,7 +10,7 @@ import msgspec
 
 from graphcrate.compat.facts import addresses, facts
 from graphcrate.compat.facts.fabrics import fabrics
-from graphcrate.compat.plan.planning import EXAMPLES
+from graphcrate.compat.plan.image_config import EXAMPLES
 from graphcrate.compat.variants.targets import NodeFabric, Partition
 from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError

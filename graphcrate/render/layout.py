@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from graphcrate.compat.facts import compilers
 from graphcrate.compat.facts.libraries import Library
 from graphcrate.compat.facts.toolkits import PACKAGES
-from graphcrate.compat.plan.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
+from graphcrate.compat.plan.image_config import EXAMPLES, PROGRAMS, SYSTEM_PATH
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import BUILD, CUDA_HOME, VENV
 from graphcrate.model.recipe import CHANNELS, Channel

@@ -15,15 +15,10 @@ import msgspec
 from graphcrate.compat.facts import addresses, back_ends, build_environment, compilers, identities, libraries, suites
 from graphcrate.compat.facts.suites import Distribution
 from graphcrate.compat.facts.toolkits import COMPONENTS, PACKAGES, assembly
-from graphcrate.compat.plan.planning import (
-    ADDED_FILES_TITLE,
-    ADDED_SOURCES,
-    EXAMPLES_TITLE,
-    FAMILIES,
-    GROUPS,
-    SYSTEM_PATH,
-    group,
-)
+from graphcrate.compat.plan.compile_steps import ADDED_SOURCES
+from graphcrate.compat.plan.image_config import SYSTEM_PATH
+from graphcrate.compat.plan.layering import FAMILIES, GROUPS, group
+from graphcrate.compat.plan.planning import ADDED_FILES_TITLE, EXAMPLES_TITLE
 from graphcrate.model.lock import DebianBase, DebianSource, DebianToolkit, ImageToolkit, LockedPackage, Toolkit
 from graphcrate.model.plan import (
     BUILD,

@@ -7,7 +7,7 @@ import msgspec
 
 import graphcrate.render.steps as steps
 from graphcrate.compat.facts import back_ends, build_environment, compilers, libraries
-from graphcrate.compat.plan.planning import EXAMPLES, SHELL
+from graphcrate.compat.plan.image_config import EXAMPLES, SHELL
 from graphcrate.compat.variants.fallbacks import fallback_code
 from graphcrate.model.lock import DebianSource, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep

@@ -15,7 +15,7 @@ import pytest
 
 from graphcrate.compat.facts import compilers
 from graphcrate.compat.facts.compilers import variables
-from graphcrate.compat.plan.planning import compile_steps
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.disk.hashing import sha256_of
 from graphcrate.host.sandbox.emulation import Emulator, is_native

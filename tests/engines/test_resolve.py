@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat.facts import addresses
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import ADDED_SOURCES, compile_steps
 from graphcrate.compat.requirements import own_packages, own_typed
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
@@ -529,8 +529,8 @@ def test_what_setuptools_compiles_is_locked_with_a_compiler_and_without_cuda(add
     assert (native.compiled, native.isolated) == (True, True)
     assert {"flit-core", "setuptools"} <= {item.name for item in native.build}
     assert (lock.compilation.compiler[:4], lock.compilation.toolkit) == ("g++-", None)
-    (step,) = planning.compile_steps(lock)
-    assert (step.title, step.packages) == (planning.ADDED_SOURCES, (native,))
+    (step,) = compile_steps(lock)
+    assert (step.title, step.packages) == (ADDED_SOURCES, (native,))
     assert "torch" in {item.name for item in step.against}
     assert "flit-core" not in {item.name for item in step.against}, "each sees its own alone"
     assert native.build[0] in lock.for_compilation()
@@ -572,7 +572,7 @@ def test_what_of_cuda_a_known_source_wants_besides_is_locked_with_it_and_said(ad
     assert lock.added.asked == ("minkowskiengine",)
     said = "is compiled and run with nvidia-nvtx-cu11 and nvidia-cusparse-cu11, added for it"
     assert f"minkowskiengine 0.5.5 {said}" in lock.notes
-    (step,) = planning.compile_steps(lock)
+    (step,) = compile_steps(lock)
     assert {*wheels} <= {item.name for item in step.against}
     _, lock = add("./mine nvidia-nvtx-cu11")
     assert "minkowskiengine 0.5.5 is compiled and run with nvidia-cusparse-cu11, added for it" in lock.notes
@@ -718,7 +718,7 @@ def test_a_project_with_sources_for_a_compiler_is_compiled_as_an_sdist_is(add, p
     assert {item.name for item in mine.build} == {"flit-core", "setuptools"}
     assert "plain" in names(lock)
     assert (lock.compilation.toolkit, lock.compilation.architectures) == (None, ())
-    (step,) = planning.compile_steps(lock)
+    (step,) = compile_steps(lock)
     assert step.packages == (mine,)
     with tarfile.open(tmp_path / "cache" / "files" / mine.file.sha256 / "mypkg-0.1.tar.gz") as archive:
         assert archive.extractfile("mypkg-0.1/src.c").read() == b"int a;"

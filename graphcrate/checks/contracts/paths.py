@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT
-from graphcrate.compat.plan.planning import SYSTEM_PATH
+from graphcrate.compat.plan.image_config import SYSTEM_PATH
 from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry
 from treeaudit.links import resolve

@@ -9,7 +9,7 @@ from graphcrate.checks.contracts.paths import entry_words, folders_in_path
 from graphcrate.checks.contracts.view import is_file, start_script, text_of
 from graphcrate.compat.facts import facts
 from graphcrate.compat.facts.facts import is_older
-from graphcrate.compat.plan.planning import SYSTEM_PATH
+from graphcrate.compat.plan.image_config import SYSTEM_PATH
 from graphcrate.model.command import command
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.runtime import AS_THE_USER, BY_ENROOT, BY_NVIDIAS_HOOK

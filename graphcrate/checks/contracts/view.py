@@ -12,7 +12,7 @@ from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT, read_settings
 from graphcrate.artifacts.tree.binaries import RELEASES
 from graphcrate.artifacts.tree.reader import OpenedTree
 from graphcrate.checks.contracts.paths import find_program, named_paths, resolve_path
-from graphcrate.compat.plan.planning import SYSTEM_PATH
+from graphcrate.compat.plan.image_config import SYSTEM_PATH
 from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, LayerFact, Settings
 from graphcrate.model.platform import PLATFORMS
 from graphcrate.model.tree import Entry, Form

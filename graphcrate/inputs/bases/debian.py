@@ -12,7 +12,8 @@ import msgspec
 
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat.facts import identities, suites
-from graphcrate.compat.plan.planning import SYSTEM_PATH, base_packages
+from graphcrate.compat.plan.base_images import base_packages
+from graphcrate.compat.plan.image_config import SYSTEM_PATH
 from graphcrate.host.context import Context
 from graphcrate.host.disk.atomic import synced
 from graphcrate.host.disk.cache import Cache

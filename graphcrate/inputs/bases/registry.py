@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from graphcrate.artifacts import pull
-from graphcrate.compat.plan.planning import SYSTEM_PATH
+from graphcrate.compat.plan.image_config import SYSTEM_PATH
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox.emulation import Emulator
 from graphcrate.host.sandbox.sandbox import Exec, run_in

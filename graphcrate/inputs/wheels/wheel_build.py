@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from graphcrate.artifacts.wheel import open_wheel
-from graphcrate.compat.plan.planning import SYSTEM_PATH
+from graphcrate.compat.plan.image_config import SYSTEM_PATH
 from graphcrate.host import arguments, process
 from graphcrate.host.arguments import Argv
 from graphcrate.host.disk.cache import Cache

@@ -22,7 +22,7 @@ from dssesign import keys
 from dssesign.keys import SIGNATURE
 from graphcrate.artifacts import origin
 from graphcrate.artifacts.conversion.job import SUFFIXES
-from graphcrate.compat.plan.planning import EXAMPLES
+from graphcrate.compat.plan.image_config import EXAMPLES
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.host.disk import key_files, os_errors

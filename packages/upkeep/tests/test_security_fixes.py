@@ -8,7 +8,7 @@ import pytest
 from packaging.version import Version
 
 from graphcrate.compat.facts.suites import base_of
-from graphcrate.compat.plan.planning import base_packages
+from graphcrate.compat.plan.base_images import base_packages
 from graphcrate.compat.variants import catalog, ported, recipes
 from graphcrate.host.context import Context
 from graphcrate.model.errors import DiskFullError, NetworkError, NewsError, UsageError

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from graphcrate.assembly import extension_wheels, with_engine
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan import base_lines
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.inputs import toolkits
@@ -156,7 +156,7 @@ def test_verify_rebuild_with_drift_names_the_changed_packages(world, drifted):
 def test_drift_line_of_90_packages_names_four():
     drift = tuple(Drift(of="base", name=f"lib{number}", locked="1", taken="2") for number in range(90))
     drift += (Drift(of="compiler", name="lib0", locked="1", taken="2"),)  # the same in both
-    line = planning.drift_line(drift)
-    assert len(planning.drifted(drift)) == 90
+    line = base_lines.drift_line(drift)
+    assert len(base_lines.drifted(drift)) == 90
     assert line.endswith("lib0 1 → 2, lib1 1 → 2, lib2 1 → 2, lib3 1 → 2 and 86 more")
     assert "of the base and the base with the compiler" in line

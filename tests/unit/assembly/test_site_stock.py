@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphcrate.assembly import extension_wheels, extensions, site_stock
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs import making
 from graphcrate.inputs.shared import entry, site_cache, stock
@@ -117,7 +117,7 @@ def compiled(user, tmp_path, monkeypatch):  # noqa: F811
     place = tmp_path / "shared"
     giver = user("giver", place, signs=True)
     lock = decode_lock(LOCK.read_bytes())
-    steps = planning.compile_steps(lock)
+    steps = compile_steps(lock)
     names = [wheelhouse.key(package, step, giver.ctx.cache) for step in steps for package in step.packages]
     for key in (*names, KEY):
         giver.cache.give(giver.make(key=key))

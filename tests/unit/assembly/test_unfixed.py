@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from graphcrate.assembly import locking, planned
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan import base_images
 from graphcrate.inputs.bases import debian
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.lock import decode_lock, encode
@@ -45,7 +45,7 @@ def test_lock_records_that_no_mirror_gave_the_security_list(
     server, cache, progress, tmp_path, monkeypatch, has_security
 ):
     archive = small_debian.trusted(server, cache, progress, tmp_path, monkeypatch)
-    names = [*planning.base_packages("bookworm"), "usr-is-merged"]
+    names = [*base_images.base_packages("bookworm"), "usr-is-merged"]
     python = stanza("python3.11", "3.11.2-6")
     archive.put("bookworm", [*(stanza(name) for name in names if name != "python3"), stanza("python3"), python])
     if has_security:

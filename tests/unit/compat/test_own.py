@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import upkeep.cli
 from graphcrate.cli import main
-from graphcrate.compat.plan.planning import ADDED_SOURCES, make_plan
+from graphcrate.compat.plan.compile_steps import ADDED_SOURCES
+from graphcrate.compat.plan.planning import make_plan
 from graphcrate.compat.requirements import own, own_files, own_packages, own_typed, package_text
 from graphcrate.model.errors import RecipeError, UsageError
 from graphcrate.model.lock import Added

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat.facts import licences
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan import layering, planning
 from graphcrate.model.plan import CompileStep, ConfigStep, FilesStep, ToolkitStep, WheelsStep
 from tests.made import wheel
 from tests.unit.compiled_plans import COMPILER_BASE, PLANS, RECIPE, TOOLKITS, VARIANT, lock, plain_lock
@@ -35,7 +35,7 @@ def test_plan_has_each_package_in_exactly_one_layer():
     plan = plan_of(value)
     members = [member.name for step in steps(plan, WheelsStep) for member in step.packages]
     assert sorted(members) == [member.name for member in value.packages]
-    assert len(plan.steps) <= planning.MOST_LAYERS
+    assert len(plan.steps) <= layering.MOST_LAYERS
     assert isinstance(plan.steps[-1], ConfigStep)
 
 

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from graphcrate.compat.facts import addresses
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan import layering
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.model.recipe import BUILT_FOR_TORCH, CHANNELS, Channel, TorchChannel
 from graphcrate.pages.report import group_of
@@ -59,12 +59,12 @@ def test_channel_row_of_dgl_gives_its_address_layout_and_group(monkeypatch):
     (source,) = sources(Channel.PYG, "2.4.1", "12.1", SourceOptions(), USER)
     assert source.location == "https://data.dgl.example/wheels/torch-2.4/cu121/repo.html"
     assert layout.where(Channel.PYG) == '--no-index --find-links "${DGL_LINKS}" '
-    assert planning.group("dgl") == planning.FAMILIES[Channel.PYG]
-    assert planning.group("torch-scatter") != planning.FAMILIES[Channel.PYG]
+    assert layering.group("dgl") == layering.FAMILIES[Channel.PYG]
+    assert layering.group("torch-scatter") != layering.FAMILIES[Channel.PYG]
 
 
 def test_layer_groups_stages_and_colours_are_those_of_existing_images():
-    assert planning.GROUPS[:4] == ("CUDA libraries", "torch and libraries", "tools", "PyG family")
+    assert layering.GROUPS[:4] == ("CUDA libraries", "torch and libraries", "tools", "PyG family")
     assert steps.STAGES["PyG family"] == "pyg"
     names = (
         "torch-scatter",

@@ -8,7 +8,8 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from graphcrate.compat.plan.planning import EXAMPLES, EXAMPLES_TITLE
+from graphcrate.compat.plan.image_config import EXAMPLES
+from graphcrate.compat.plan.planning import EXAMPLES_TITLE
 from graphcrate.engines import context
 from graphcrate.engines.backend import BuildOrder
 from graphcrate.host.progress import Progress

@@ -19,7 +19,7 @@ import pytest
 from graphcrate.assembly import extension_wheels as assembly
 from graphcrate.compat.facts import back_ends
 from graphcrate.compat.failures.failure import same_with
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.host.process import Completed, SilenceError
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import contents
@@ -681,7 +681,7 @@ def test_what_was_finished_before_an_added_source_failed_is_kept_and_not_compile
 def test_build_requirements_of_an_added_source_are_its_own():
     made = lock(None, packages=(*plain_lock().packages, ADDED, PYG_LIB))
     made = msgspec.structs.replace(made, added=Added(packages=(ADDED.name,)))
-    for compiling in planning.compile_steps(made):
+    for compiling in compile_steps(made):
         assert ADDED.build[0] not in compiling.against
     assert ADDED.build[0] in made.for_compilation()
 

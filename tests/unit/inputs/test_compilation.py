@@ -10,7 +10,7 @@ import pytest
 from graphcrate.assembly import extension_wheels, extensions
 from graphcrate.compat.facts import compilers
 from graphcrate.compat.facts.toolkits import Option
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.inputs import toolkits
@@ -169,7 +169,7 @@ def test_toolkit_drift_is_not_a_base_drift_error(tmp_path, monkeypatch):
 @pytest.mark.parametrize("there", [False, True])
 def test_compiler_base_is_built_only_if_something_is_compiled(monkeypatch, tmp_path, there):
     build = Mock(side_effect=BaseDriftError("the lock's Debian bookworm base is out of date"))
-    (step,) = planning.compile_steps(COMPILED)
+    (step,) = compile_steps(COMPILED)
     monkeypatch.setattr(extension_wheels.Compiling, "_build_base", build)
     monkeypatch.setattr(extensions, "built", lambda *_: [one.file.sha256 for one in step.packages] if there else [])
     ctx = Context(root=Path(), environment={"GRAPHCRATE_CACHE": str(tmp_path)})

@@ -10,6 +10,7 @@ import pytest
 from cyclonedx.model.component import ComponentScope
 
 from graphcrate.compat.facts import compilers, gpu_table, toolkits
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.compat.plan.planning import make_plan
 from graphcrate.compat.variants import ported
 from graphcrate.compat.variants.explain import judge_target
@@ -48,7 +49,7 @@ def lock(**changes):
 
 
 def step(**changes):
-    (made,) = compiled_plans.planning.compile_steps(lock(**changes))
+    (made,) = compile_steps(lock(**changes))
     return made
 
 
@@ -67,7 +68,7 @@ def test_cross_compiler_nvcc_and_archiver_are_named_to_the_build():
     assert (given["CC"], given["AR"]) == ("aarch64-linux-gnu-gcc-12", "aarch64-linux-gnu-ar")
     assert given["TORCH_CUDA_ARCH_LIST"] == "9.0;10.0"
     assert given["PATH"].endswith(f":/bin:{compilers.CROSS}/usr/bin"), "the image's own programs come first"
-    plain = environment(SimpleNamespace(step=compiled_plans.planning.compile_steps(compiled_plans.LINKED)[0]), 2)
+    plain = environment(SimpleNamespace(step=compile_steps(compiled_plans.LINKED)[0]), 2)
     assert "AR" not in plain
     assert compilers.CROSS not in plain["PATH"]
 
@@ -118,7 +119,7 @@ def test_extensions_of_pyg_are_ported_with_the_recipes_own_tag():
     committed = decode_lock((ROOT / "images/pyg/cu132/arm64/pypi.lock.json").read_bytes())
     plan = make_plan(PYG, committed, NEWEST.candidates[0], examples={})
     assert plan.tag == "2.8.1-torch2.15.0-cu132-py311-arm64"
-    (compiled,) = [each for each in plan.steps if each in compiled_plans.planning.compile_steps(committed)]
+    (compiled,) = [each for each in plan.steps if each in compile_steps(committed)]
     assert compiled.compilation.crossed.platform == ARM64.name
     smaller = msgspec.structs.replace(committed.compilation, architectures=("9.0",))
     for_one = msgspec.structs.replace(committed, compilation=smaller)

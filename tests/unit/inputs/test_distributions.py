@@ -13,7 +13,7 @@ from graphcrate import render
 from graphcrate.checks.contracts import contents as contracts
 from graphcrate.compat.facts import compilers, suites
 from graphcrate.compat.facts.facts import data
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan import base_images, planning
 from graphcrate.compat.variants import recipes
 from graphcrate.inputs.bases import archive, contents, debian, mirrors
 from graphcrate.model.errors import IntegrityError, ResolutionError
@@ -65,7 +65,7 @@ known = "assumed"
 """
 #: what every base has, what a suite's row adds, and the interpreter
 PACKAGES = [
-    *(stanza(name) for name in planning.DEBIAN_PACKAGES if name != "python3"),
+    *(stanza(name) for name in base_images.DEBIAN_PACKAGES if name != "python3"),
     stanza("python3", "3.12.3", Depends="python3.12"),
     stanza("python3.12", "3.12.3-1"),
     stanza("libc6", "2.39-0made8", Essential="yes"),
@@ -172,7 +172,7 @@ def test_plan_and_sbom_name_a_made_up_distribution():
     recipe = RECIPES["pyg"]
     lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
     variant = msgspec.structs.replace(recipe.variant("11.8"), base=BaseSpec(suite="nova"), python="3.12")
-    assert planning._wanted_image(variant).reference == "madeup:nova"
+    assert base_images.wanted_image(variant).reference == "madeup:nova"
     candidate = next(one for one in variant.candidates if one.name == lock.candidate)
     plan = planning.make_plan(recipe, msgspec.structs.replace(lock, base=base("bash")), candidate, examples={})
     assert plan.base.image.reference == "madeup:nova"
@@ -189,9 +189,9 @@ def test_plan_and_sbom_name_a_made_up_distribution():
 @pytest.mark.parametrize("suite", ["bullseye", "bookworm", "trixie"])
 def test_base_and_engine_image_of_each_suite_have_rdma_core(suite):
     row = suites.base_of(suite)
-    assert {"libibverbs1", "ibverbs-providers"} < set(row.fabric) <= set(planning.base_packages(suite))
+    assert {"libibverbs1", "ibverbs-providers"} < set(row.fabric) <= set(base_images.base_packages(suite))
     variant = msgspec.structs.replace(RECIPES["torch"].variant("cpu"), base=BaseSpec(suite=suite), python=row.python)
-    assert set(row.fabric) < set(planning._wanted_image(variant).packages)
+    assert set(row.fabric) < set(base_images.wanted_image(variant).packages)
 
 
 def test_security_updates_of_a_made_up_distribution_are_judged():

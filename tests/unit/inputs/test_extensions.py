@@ -18,7 +18,7 @@ from graphcrate.assembly.extension_wheels import explained
 from graphcrate.compat.facts import compilers
 from graphcrate.compat.failures import error_lines
 from graphcrate.compat.failures.first_error import first_error
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.compat.variants.next_steps import NextSteps
 from graphcrate.compat.variants.request import BuildRequest
 from graphcrate.host import settings
@@ -109,11 +109,11 @@ def of_compiler(lock, change):
 
 
 def keys_of(lock, cache):
-    return [extensions.key(package, step, cache) for step in planning.compile_steps(lock) for package in step.packages]
+    return [extensions.key(package, step, cache) for step in compile_steps(lock) for package in step.packages]
 
 
 def test_wheelhouse_key_of_a_committed_lock_goes_by_names_and_versions_alone(cache):
-    steps = planning.compile_steps(PYG)
+    steps = compile_steps(PYG)
     assert keys_of(PYG, cache) == [extensions.origin(package, step) for step in steps for package in step.packages]
 
 

@@ -17,7 +17,7 @@ from debroot import mirrors, snapshot
 from graphcrate.assembly import extension_wheels as assembling
 from graphcrate.checks.licences import PackageFacts
 from graphcrate.compat.facts import libraries, licences
-from graphcrate.compat.plan import planning
+from graphcrate.compat.plan.compile_steps import compile_steps
 from graphcrate.compat.variants.request import SourceOptions
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import BaseDriftError, debs
@@ -67,7 +67,7 @@ SOURCES = {
 
 
 def key(package, compilation):
-    step = planning.compile_steps(msgspec.structs.replace(linked_lock(), compilation=compilation))[0]
+    step = compile_steps(msgspec.structs.replace(linked_lock(), compilation=compilation))[0]
     return extensions.origin(package, step)
 
 
@@ -95,7 +95,7 @@ def test_library_is_one_of_the_lock_s_files_while_something_is_compiled():
 
 def test_step_has_only_the_libraries_of_its_packages():
     made = linked_lock(added=Added(packages=("torch-sparse",)))
-    stack, added = planning.compile_steps(made)
+    stack, added = compile_steps(made)
     assert (stack.compilation.linked, added.compilation.linked) == ((), (METIS.locked,))
     assert stack.compilation == lock(TOOLKITS["debian"]).compilation
 
@@ -176,7 +176,7 @@ def compiling(ctx=None, *, locked=False):
 
 def test_build_fetches_each_library_once(monkeypatch):
     monkeypatch.setattr(debs, "fetch_sources", lambda sources, ctx: [Path(source.file.name) for source in sources])
-    steps = planning.compile_steps(linked_lock())
+    steps = compile_steps(linked_lock())
     assert compiling()._libraries([*steps, *steps]) == {METIS.sha256: Path("metis_5.1.0.dfsg.orig.tar.xz")}
     assert compiling()._libraries([]) == {}
 
@@ -188,7 +188,7 @@ def test_sources_that_are_nowhere_end_a_build_with_what_to_do(monkeypatch, locke
 
     monkeypatch.setattr(debs, "fetch_sources", gone)
     with pytest.raises(kind, match=r"no place has 1 package \(metis") as caught:
-        compiling(locked=locked)._libraries(planning.compile_steps(linked_lock()))
+        compiling(locked=locked)._libraries(compile_steps(linked_lock()))
     assert caught.value.next_step
 
 

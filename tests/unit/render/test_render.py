@@ -14,7 +14,8 @@ from graphcrate.compat.facts import compilers, libraries
 from graphcrate.compat.facts.addresses import cuda_label
 from graphcrate.compat.facts.toolkits import assembly
 from graphcrate.compat.plan import planning
-from graphcrate.compat.plan.planning import ADDED_FILES_TITLE, EXAMPLES, EXAMPLES_TITLE, PROGRAMS
+from graphcrate.compat.plan.image_config import EXAMPLES, PROGRAMS
+from graphcrate.compat.plan.planning import ADDED_FILES_TITLE, EXAMPLES_TITLE
 from graphcrate.compat.variants import recipes
 from graphcrate.host.context import Context
 from graphcrate.inputs.extensions import compile as embedded
