@@ -163,9 +163,9 @@ def run(
 def _notebook(port: int) -> tuple[str, ...]:
     from graphcrate.engines.embedded.run import SHELL
     from graphcrate.host.sandbox import attach
-    from graphcrate.render import jobs
+    from graphcrate.render.notebook import notebook
 
-    return (*SHELL, "-c", jobs.notebook(str(attach.free_port(port)), for_shell(os.uname().nodename)))
+    return (*SHELL, "-c", notebook(str(attach.free_port(port)), for_shell(os.uname().nodename)))
 
 
 def _of_recipe(platform: str, ctx: "Context", *, trusts_paths: bool) -> tuple[str, list[str]]:

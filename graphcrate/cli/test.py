@@ -16,7 +16,9 @@ from graphcrate.model.runtime import JOBS, RUNNERS
 from graphcrate.model.words import either, in_lines
 
 if TYPE_CHECKING:
+    from graphcrate.host.context import Context
     from graphcrate.model.trial import TrialReport
+    from graphcrate.render.job import Job
 
 Runner = Annotated[str, typer.Option(help=f"{either(RUNNERS)}; auto: by what REF is.")]
 Account = Annotated[str, typer.Option(help="Slurm: account.")]
@@ -137,16 +139,16 @@ def job(
 ) -> None:
     """Print the job that runs an image, its module, bundle or tests. Of PAI DLC a request, of PAI DSW an address."""
     from graphcrate.compat.variants import catalog
-    from graphcrate.compat.variants.targets import MachineRequest
     from graphcrate.render import job_image, jobs
+    from graphcrate.render.job import Job, read_mount, read_runtime
 
     ctx = here()
     output = options.place_of(ref, output, platform)
-    where, ref = jobs.read_runtime(runtime), named(ref, output, platform)
+    where, ref = read_runtime(runtime), named(ref, output, platform)
     stacks = catalog.all_recipes(ctx)
     asked = {"--command": command, "--gpus": gpus, "--per-gpu": per_gpu, "--jupyter": jupyter}
     command = _command(where, asked, nodes)
-    job_ = jobs.Job(
+    job_ = Job(
         runtime=where,
         name=name or job_image.default_name(ref, where),
         image=job_image.find_image(ref, where, output),
@@ -159,20 +161,30 @@ def job(
         cpus=cpus,
         time=time,
         account=account,
-        mounts=tuple(jobs.read_mount(text) for text in mount or ()),
+        mounts=tuple(read_mount(text) for text in mount or ()),
         instance=instance,
         driver=driver,
         workspace=workspace,
     )
-    if JOBS[where].is_slurm and (known := catalog.find_partition(ctx, partition, target)):
-        job_ = jobs.on_fabric(jobs.in_partition(job_, known.name, known.partition), known.fabric)
-    elif target:
-        job_ = jobs.on_fabric(job_, catalog.find_target(ctx, MachineRequest(target=target)).fabric)
+    job_ = _on_nodes(job_, target, ctx)
     if JOBS[where].is_slurm and not job_.cpus:
         ctx.progress.note(_DEFAULT_CORES.format(partition or "(none named)"))
     if job_image.is_missing(ref):
         ctx.progress.note(f"{ref} is not here: the job opens that path on its cluster")
     sys.stdout.write(jobs.text(job_image.on_base(job_, ctx.environment)))
+
+
+def _on_nodes(asked: "Job", target: str, ctx: "Context") -> "Job":
+    """Send a job to its partition, with what `targets/` tells of it and of the network between its nodes."""
+    from graphcrate.compat.variants import catalog
+    from graphcrate.compat.variants.targets import MachineRequest
+    from graphcrate.render.job_network import in_partition, on_fabric
+
+    if JOBS[asked.runtime].is_slurm and (known := catalog.find_partition(ctx, asked.partition, target)):
+        return on_fabric(in_partition(asked, known.name, known.partition), known.fabric)
+    if target:
+        return on_fabric(asked, catalog.find_target(ctx, MachineRequest(target=target)).fabric)
+    return asked
 
 
 def _command(where: str, asked: Mapping[str, object], nodes: int) -> str:
@@ -191,14 +203,14 @@ def _command(where: str, asked: Mapping[str, object], nodes: int) -> str:
 
 
 def _notebook(where: str, *, is_alone: bool) -> str:
-    from graphcrate.render import jobs
+    from graphcrate.render.notebook import notebook
 
     if not is_alone or not JOBS[where].is_slurm:
         raise UsageError(
             "--jupyter is a job of Slurm's on one node, without a command of its own",
             next_step="--jupyter --runtime singularity, or pyxis",
         )
-    return jobs.notebook()
+    return notebook()
 
 
 def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], time: str, *, matrix: bool, nodes: int) -> None:

@@ -1,4 +1,4 @@
-"""Texts from a plan: a Dockerfile, a Singularity definition, requirements, a page for people. Pure."""
+"""Texts from a plan: a Dockerfile, a Singularity definition, requirements, a page for people; jobs (`jobs`). Pure."""
 
 from graphcrate.render.texts import definition, dockerfile, readme, requirements_text, sources_text
 

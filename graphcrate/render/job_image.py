@@ -16,7 +16,7 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.runtime import JOBS, opened_on_slurm
 from graphcrate.oci import reference
-from graphcrate.render.jobs import PLAIN, Job
+from graphcrate.render.job import PLAIN, Job
 from ociregistry.reference import SCHEME, on_registry
 
 #: of files of images: those that runtimes open, and archives, which none of them does

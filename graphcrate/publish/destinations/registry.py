@@ -18,7 +18,7 @@ from graphcrate.publish import attestations, shared_tag
 from graphcrate.publish.destinations.destination import Delivery, Destination, Published
 from graphcrate.publish.destinations.parse import registry_location, vpc_reference
 from graphcrate.publish.policy import ImageEvidence, PublishRequest, short_tag
-from graphcrate.render import jobs
+from graphcrate.render.published import pulling
 from ocilayout import spec
 from ociregistry import referrers
 from ociregistry.push import Pushed
@@ -201,5 +201,5 @@ class Registry(Destination):
         is_plain = credentials.is_plain(reference.host, push.ctx.environment)
         report, inside = push.image.report, vpc_reference(reference)
         on_gpus = report.torch_cuda != "cpu"
-        lines = jobs.pulling(reference, report.name, inside=inside, plain_http=is_plain, on_gpus=on_gpus)
+        lines = pulling(reference, report.name, inside=inside, plain_http=is_plain, on_gpus=on_gpus)
         return Sent(pushed, form, str(reference), lines)

@@ -20,6 +20,7 @@ from graphcrate.engines.trials.artifact import open_by
 from graphcrate.model.errors import CacheError, LayoutError, UsageError
 from graphcrate.oci.layout import read_layout
 from graphcrate.render import job_image, jobs
+from graphcrate.render.job import Job
 from sifsquash import writer
 from sifsquash.squashfs import Squashfs
 from sifsquash.values import Compression, Inode, Stored
@@ -315,7 +316,7 @@ def test_job_of_a_pair_mounts_the_delta_and_pyxis_is_refused(pair, images):
     environment = {origin.BASES: str(base.parent)}
     image = job_image.find_image(str(delta), "singularity", images / "dist")
     written = jobs.text(
-        job_image.on_base(jobs.Job(runtime="singularity", name="x", image=image, command="true"), environment)
+        job_image.on_base(Job(runtime="singularity", name="x", image=image, command="true"), environment)
     )
     assert f"image={base}\n" in written
     assert f'singularity run --nv --overlay {delta}:ro "$image" true' in written

@@ -30,6 +30,7 @@ from graphcrate.model.runtime import (
 from graphcrate.model.tree import Form
 from graphcrate.pages import report
 from graphcrate.render import job_image, jobs
+from graphcrate.render.job import Job, Mount, read_runtime
 from tests import ROOT, modules_of_house, nodes_of, tree_of_file
 from tests.commands import objections
 
@@ -77,9 +78,9 @@ def test_job_form_of_charliecloud_needs_a_row_and_a_template_only(monkeypatch, t
         monkeypatch.setattr(module, "JOBS", {**JOBS, "charliecloud": row})
     monkeypatch.setattr(job_image, "_ENDINGS", (".sqfs",))
     monkeypatch.setattr(jobs, "render_template", lambda name, values: f"{name}{values['binds']}{values['gpus']}")
-    assert jobs.read_runtime("charliecloud") == "charliecloud"
+    assert read_runtime("charliecloud") == "charliecloud"
     assert job_image.find_image("/lustre/pyg.sqfs", "charliecloud", tmp_path) == "/lustre/pyg.sqfs"
-    job = jobs.Job(runtime="charliecloud", name="a", image="/a.sqfs", command="ls", mounts=(jobs.Mount("/a", "/b"),))
+    job = Job(runtime="charliecloud", name="a", image="/a.sqfs", command="ls", mounts=(Mount("/a", "/b"),))
     assert jobs.text(job) == "job-charliecloud -b /a:/b --gpus=1"
 
 

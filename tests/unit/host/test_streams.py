@@ -16,6 +16,7 @@ from graphcrate.host.progress import Stderr
 from graphcrate.model.errors import BuildError, UsageError
 from graphcrate.model.words import visible, with_mark
 from graphcrate.render import jobs
+from graphcrate.render.job import Job
 from tests import nodes_of
 from tests.made import refused
 from tests.unit.house.test_imports import SOURCES, tree_of
@@ -179,6 +180,6 @@ def test_commands_end_with_visible_words(typed, tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["python x.py \u202e# lmth", "python \x1b[8mx", "python x.py\u200b"])
 def test_script_with_a_character_that_is_not_seen_is_refused(command):
     for runtime in jobs.JOBS:
-        job = jobs.Job(runtime=runtime, image="registry.example/a:b", name="a", command=command)
+        job = Job(runtime=runtime, image="registry.example/a:b", name="a", command=command)
         with refused(UsageError, "a job has a character that is not seen"):
             jobs.text(job)

@@ -22,8 +22,11 @@ from graphcrate.model.lock import encode
 from graphcrate.model.report import BuildParameters
 from graphcrate.model.words import visible
 from graphcrate.oci.reference import parse
-from graphcrate.render import job_image, jobs
-from graphcrate.render.jobs import Job, Mount
+from graphcrate.render import job_image, job_network, jobs
+from graphcrate.render.job import Job, Mount, read_mount, read_runtime
+from graphcrate.render.notebook import notebook
+from graphcrate.render.pai_job import pai_image
+from graphcrate.render.published import pulling
 from tests import ROOT
 from tests.unit import small_layouts, tars
 
@@ -41,12 +44,12 @@ def in_partition(*arguments, **options):
     """A job with what targets/ says of its partition."""
     wanted = job(*arguments, **options)
     target = targets.load(ROOT / "targets" / f"{wanted.partition}.toml")
-    return jobs.in_partition(wanted, wanted.partition, target.partitions[wanted.partition])
+    return job_network.in_partition(wanted, wanted.partition, target.partitions[wanted.partition])
 
 
 def on_fabric(kind, *arguments, interface="", plugin="", **options):
     """A job on nodes with this network between them."""
-    return jobs.on_fabric(job(*arguments, **options), NodeFabric(kind=kind, interface=interface, plugin=plugin))
+    return job_network.on_fabric(job(*arguments, **options), NodeFabric(kind=kind, interface=interface, plugin=plugin))
 
 
 SAMPLES = {
@@ -61,8 +64,8 @@ SAMPLES = {
         mounts=(Mount("/data/ogb", "/data"),),
     ),
     "sqsh.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "cd /data && python dna.py", partition="a100", cpus=8),
-    "notebook.sbatch": job("singularity", "/lustre/img/pyg.sif", jobs.notebook(), partition="dgx2"),
-    "notebook-pyxis.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", jobs.notebook(), partition="a100"),
+    "notebook.sbatch": job("singularity", "/lustre/img/pyg.sif", notebook(), partition="dgx2"),
+    "notebook-pyxis.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", notebook(), partition="a100"),
     "sqsh-cpu.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", partition="a100", gpus=0, cpus=8),
     "sqsh-nodes.sbatch": in_partition("pyxis", "/lustre/img/pyg.sqsh", "python train.py", partition="a100", nodes=2),
     "variable.sbatch": in_partition(
@@ -124,9 +127,9 @@ def test_job_that_needs_nothing_for_its_network_is_as_without_one(kind, runtime,
 def test_pai_image_is_pulled_from_the_vpc_address():
     for name in ("registry", "acme-registry", "crpi-a1"):
         place = f"cn-beijing.{'personal.' * name.startswith('crpi')}cr.aliyuncs.com/a:1"
-        assert jobs.pai_image(f"{name}.{place}") == f"{name}-vpc.{place}"
+        assert pai_image(f"{name}.{place}") == f"{name}-vpc.{place}"
     for same in ("registry-vpc.cn-beijing.cr.aliyuncs.com/a:1", "registry.example.com/a/b:1", "graphlearn/glt:1.0.0"):
-        assert jobs.pai_image(same) == same
+        assert pai_image(same) == same
 
 
 @pytest.mark.parametrize(
@@ -350,10 +353,10 @@ def test_job_paths_with_spaces_are_refused_by_pyxis_mounts_only(typed):
 
 
 def test_read_mount_takes_source_and_target():
-    assert jobs.read_mount("/a:/b") == Mount("/a", "/b")
+    assert read_mount("/a:/b") == Mount("/a", "/b")
     for wrong in ("/a", "/a:b", ":/b", "/a:/b:ro", "/a,b:/c"):
         with pytest.raises(UsageError, match="SOURCE:TARGET"):
-            jobs.read_mount(wrong)
+            read_mount(wrong)
 
 
 def test_image_and_job_names_follow_the_reference():
@@ -365,7 +368,7 @@ def test_image_and_job_names_follow_the_reference():
         "job",
     ]
     for name, runtime in {"apptainer": "singularity", "enroot": "pyxis", "podman": "docker"}.items():
-        assert jobs.read_runtime(name) == runtime
+        assert read_runtime(name) == runtime
 
 
 STACKS = [recipes.load(path) for path in sorted((ROOT / "recipes").glob("*.toml"))]
@@ -409,19 +412,19 @@ def test_stack_programs_are_files_in_examples():
 
 def test_pulling_gives_the_commands_for_each_runtime():
     inside = parse("registry-vpc.example:5000/team/pyg:1.0")
-    told = jobs.pulling(parse("registry.example:5000/team/pyg:1.0"), "pyg", inside=inside)
+    told = pulling(parse("registry.example:5000/team/pyg:1.0"), "pyg", inside=inside)
     assert told["docker"] == "docker run --gpus all --rm -it registry.example:5000/team/pyg:1.0"
     assert told["singularity"] == "singularity pull pyg.sif docker://registry.example:5000/team/pyg:1.0"
     assert told["srun"].startswith("srun --container-image='registry.example:5000#team/pyg:1.0' python /opt/")
     assert told["enroot"] == "enroot import --output pyg.sqsh 'docker://registry.example:5000#team/pyg:1.0'"
     assert told["pai"] == str(inside)
-    assert "pai" not in jobs.pulling(parse("registry.example/pyg:1"), "pyg")
+    assert "pai" not in pulling(parse("registry.example/pyg:1"), "pyg")
     assert "pai-accelerated" not in told, "of an Enterprise instance alone"
     own = "acme-registry.cn-shanghai.cr.aliyuncs.com/a/pyg:1"
-    told = jobs.pulling(parse(own), "pyg", inside=parse(own.replace("registry", "registry-vpc")))
+    told = pulling(parse(own), "pyg", inside=parse(own.replace("registry", "registry-vpc")))
     assert told["pai-accelerated"].split()[0] == "acme-registry-vpc.cn-shanghai.cr.aliyuncs.com/a/pyg:1_accelerated"
-    plain = jobs.pulling(parse("10.0.0.5:5000/pyg:1"), "pyg", plain_http=True)
-    for_cpus = jobs.pulling(parse("registry.example/pyg:1"), "pyg", on_gpus=False)
+    plain = pulling(parse("10.0.0.5:5000/pyg:1"), "pyg", plain_http=True)
+    for_cpus = pulling(parse("registry.example/pyg:1"), "pyg", on_gpus=False)
     assert for_cpus["docker"] == "docker run --rm -it registry.example/pyg:1", "no toolkit of NVIDIA's is needed"
     assert plain["singularity"].startswith("singularity pull --no-https pyg.sif")
     assert plain["enroot"].startswith("ENROOT_ALLOW_HTTP=yes enroot import")
