@@ -348,6 +348,7 @@ def list_(
     for recipe in recipes:
         console.print(tables.heat_map(support(recipe)), end="\n\n")
     console.print("   ".join(f"{mark} {meaning}" for mark, meaning in MARKS.values()))
+    console.print("\n".join(tables.other_machines()))
 
 
 @app.command()

@@ -8,7 +8,7 @@ import msgspec
 from rich.text import Text
 
 from graphcrate.cli import options, retyped
-from graphcrate.compat.facts import driver_table
+from graphcrate.compat.facts import driver_table, gpu_table
 from graphcrate.compat.plan import base_lines
 from graphcrate.compat.proofs import Word, standings
 from graphcrate.compat.variants import catalog, newer
@@ -248,6 +248,14 @@ def heat_map(on_gpus: Support) -> Text:
             mark = row.cells[cuda].mark
             drawn.append(f"{MARKS[mark][0]:>6}", _MARK_STYLES[mark])
     return drawn
+
+
+def other_machines() -> Iterator[str]:
+    """Yield a line for each other platform whose machines have GPUs of their own, for which marks do not hold."""
+    for platform in SUPPORTED:
+        if platform != DEFAULT and (gpus := gpu_table.hosted_gpus(platform)):
+            explained = command("explain", gpu=gpus[0].lower())
+            yield f"{joined(gpus)}: in machines for {platform.title}, where these marks do not hold: {explained}"
 
 
 def write(value: Any, answer: Answer, *, as_json: bool) -> None:  # noqa: ANN401 (what msgspec encodes)

@@ -38,7 +38,10 @@ JobImage = Annotated[
     ),
 ]
 Mount = Annotated[
-    list[str] | None, typer.Option("--mount", help="SOURCE:TARGET, for data; PAI: id of a dataset and its path.")
+    list[str] | None,
+    typer.Option(
+        "--mount", help="SOURCE:TARGET[:ro], for data; PAI: id of a dataset and its path; Kubernetes: a claim."
+    ),
 ]
 Notebook = Annotated[bool, typer.Option("--jupyter", help="Slurm: start JupyterLab; the job's output has its address.")]
 OnePartition = Annotated[

@@ -33,6 +33,8 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
     is_slurm: bool = False  #: a script for sbatch, in which srun starts the processes
     files: tuple[str, ...] = ()  #: endings of files that it opens; the first is what `convert` makes
     pulls: Literal["", "registry", "any"] = ""  #: takes no reference; one with a registry's name; any
+    read_only: bool = True  #: it can mount a folder for reading alone
+    own_network: bool = False  #: its containers have interfaces of their own, and not the node's
     bind: str = ""  #: option by which a folder of the host is mounted
     overlay: str = ""  #: option by which a `{delta}` goes over its SIF; empty: it takes whole images
     gpus: str = ""  #: option for GPUs, with `{gpus}` for their number
@@ -97,11 +99,15 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
             "podman": RunnerForm("NAME:TAG, a layout, podman:NAME:TAG, or a tar", ("podman",)),
         },
         jobs={
-            "docker": JobForm(pulls="any", bind="--volume", gpus="--gpus {gpus}", devices="options"),
+            "docker": JobForm(pulls="any", bind="--volume", gpus="--gpus {gpus}", devices="options", own_network=True),
             "oci": JobForm(files=(".sqsh",)),
-            "podman-hpc": JobForm(options=_SLURM, is_slurm=True, pulls="registry", bind="--volume", gpus="--gpu"),
-            "charliecloud": JobForm(runs=False, files=(".sqsh",), bind="--bind"),
-            "kubernetes": JobForm(options=frozenset({"--nodes"}), pulls="registry", per_gpu=True, devices="options"),
+            "podman-hpc": JobForm(
+                options=_SLURM, is_slurm=True, pulls="registry", bind="--volume", gpus="--gpu", per_gpu=True
+            ),
+            "charliecloud": JobForm(runs=False, files=(".sqsh",), read_only=False, bind="--bind"),
+            "kubernetes": JobForm(
+                options=frozenset({"--nodes"}), pulls="registry", per_gpu=True, devices="options", own_network=True
+            ),
         },
         published={
             "docker": PublishedLine(

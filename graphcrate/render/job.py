@@ -17,15 +17,22 @@ PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*", re.ASCII)
 #: of modules: pyg, or pyg/2.3.1
 _MODULE = re.compile(rf"{PLAIN.pattern}(?:/{PLAIN.pattern})?", re.ASCII)
 _ACCOUNT = re.compile(r"[A-Za-z0-9._@:/+-]+", re.ASCII)
+_MODES: Mapping[str, tuple[str, ...]] = {"": ("",), ":": ("ro", "rw")}  #: of a mount, after a second colon or none
 #: what only a shell understands: its operators, and a variable that is set before the program
 SHELL_ALONE = re.compile(r"[;&|<>$`()]|^\s*[A-Za-z_]\w*=", re.ASCII)
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """Data: a folder of the host (PAI: the id of a dataset) and its path in the image."""
+    """Data: a folder of the host (PAI: the id of a dataset; Kubernetes: a claim) and its path in the image."""
 
     source: str
     target: str
+    read_only: bool = False
+
+    @property
+    def typed(self) -> str:
+        """Return it as Docker, Apptainer, pyxis and `read_mount` take it."""
+        return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
 
 
 class JobNetwork(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +92,12 @@ def _nearest(name: str) -> str:
 
 
 def read_mount(text: str) -> Mount:
-    """Read SOURCE:TARGET. Raises UsageError."""
-    source, _, target = text.partition(":")
-    if not source or not target.startswith("/") or any(letter in text for letter in ",\n") or ":" in target:
-        raise UsageError(f"invalid mount {text!r}: not SOURCE:TARGET", next_step="--mount /data/ogb:/data")
-    return Mount(source, target)
+    """Read SOURCE:TARGET, SOURCE:TARGET:ro or the default, SOURCE:TARGET:rw. Raises UsageError."""
+    source, _, rest = text.partition(":")
+    target, colon, mode = rest.partition(":")
+    if not source or not target.startswith("/") or any(letter in text for letter in ",\n") or mode not in _MODES[colon]:
+        raise UsageError(f"invalid mount {text!r}: not SOURCE:TARGET[:ro]", next_step="--mount /data/ogb:/data:ro")
+    return Mount(source, target, read_only=mode == "ro")
 
 
 def check_job(job: Job) -> None:
@@ -128,6 +136,12 @@ def check_job(job: Job) -> None:
     ):
         if given and option not in JOBS[job.runtime].options:
             raise UsageError(f"a job of {job.runtime} has no {option}", next_step=f"leave {option} out")
+    held = next((mount for mount in job.mounts if mount.read_only), None)
+    if held and not JOBS[job.runtime].read_only:
+        raise UsageError(
+            f"{job.runtime} mounts every folder for writing too",
+            next_step=f"--mount {held.typed.removesuffix(':ro')}    and rely on the folder's own permissions",
+        )
 
 
 def _texts(job: Job) -> Iterator[str]:

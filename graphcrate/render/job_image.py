@@ -25,7 +25,8 @@ _ENDINGS = (*dict.fromkeys(ending for form in JOBS.values() for ending in form.f
 
 def find_image(ref: str, runtime: str, output: Path) -> str:
     """Return the path or the reference by which a runtime opens an image. Raises UsageError where it cannot."""
-    ref = on_registry(ref) if ref.startswith(SCHEME) else ref
+    if ref.startswith(SCHEME) or "#" in ref:  # as enroot writes a registry's image
+        ref = on_registry(ref) or ref
     path = Path(ref)
     if path.is_file() and origin.is_delta(path):
         return _delta(path, runtime)

@@ -21,7 +21,7 @@ def on_fabric(job: Job, fabric: NodeFabric | None) -> Job:
         return job
     row = fabrics()[fabric.kind]
     variables = dict(row.variables)
-    if fabric.interface:
+    if fabric.interface and not form.own_network:
         variables["NCCL_SOCKET_IFNAME"] = fabric.interface
     network = JobNetwork(
         title=row.title,

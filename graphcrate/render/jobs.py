@@ -23,6 +23,8 @@ from graphcrate.render.pai_job import dlc_request, pai_image
 #: what no path that pyxis mounts may have, with its name
 _NO_MOUNT = {" \t": "a space", ",": "a comma", ":": "a colon"}
 BY_A_LINK = 'ln -s "THE FOLDER" ~/data    gives it a name without, which is mounted alike'
+#: a name of Kubernetes (RFC 1123), of at most 253 characters
+_CLAIM = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.ASCII)
 _MOST_OF_A_NAME = 50  #: of a job of Kubernetes, whose pods add to it
 
 
@@ -59,7 +61,7 @@ def _pyxis(job: Job, values: dict[str, object]) -> str:
     for mount in job.mounts:
         if strange := mountable(mount.source) or mountable(mount.target):
             raise UsageError(f"pyxis cannot mount {mount.source!r}: {strange}", next_step=BY_A_LINK)
-    binds = "".join(f",{_in_double_quotes(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
+    binds = "".join(f",{_in_double_quotes(mount.typed)}" for mount in job.mounts)
     container = re.sub(r"[^A-Za-z0-9._-]+", "_", re.sub(r"\.sqsh$", "", image.rpartition("/")[2]))
     values |= {"job": msgspec.structs.replace(job, image=image), "binds": binds, "container": container}
     values["warning"] = slurm_batch.warning(job.time, "TERM")
@@ -105,6 +107,12 @@ def _kubernetes(job: Job, values: dict[str, object]) -> str:
             cause=f"It has small letters, digits and -, begins with a letter and has {_MOST_OF_A_NAME} at most.",
             next_step=f"--name {f'job-{name}' if not name[:1].isalpha() else name[:_MOST_OF_A_NAME].strip('-')}",
         )
+    for mount in job.mounts:
+        if not _CLAIM.fullmatch(mount.source):
+            raise UsageError(
+                f"{mount.source!r} is not the name of a claim: small letters, digits, - and .",
+                next_step=f"kubectl get pvc    lists them; --mount CLAIM:{mount.target}",
+            )
     nodes = f"--nnodes={job.nodes} --node-rank=$JOB_COMPLETION_INDEX --master-addr=$MASTER_ADDR"
     where = f"{nodes} --master-port=$MASTER_PORT" if job.nodes > 1 else "--standalone"
     args = [word.replace("$$", "$$$$").replace("$(", "$$(") for word in _arguments(by_torchrun(job, where))]
@@ -125,7 +133,7 @@ def _arguments(typed: str) -> list[str]:
 def _binds(job: Job) -> str:
     """Options that mount data, where a runtime has them."""
     bind = JOBS[job.runtime].bind
-    return "".join(f" {bind} {shlex.quote(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
+    return "".join(f" {bind} {shlex.quote(mount.typed)}" for mount in job.mounts)
 
 
 def mountable(path: str) -> str:

@@ -5,7 +5,7 @@ import json
 from graphcrate.compat.facts import addresses, facts
 from graphcrate.model.errors import UsageError
 from graphcrate.oci import reference
-from graphcrate.render.job import Job, by_torchrun
+from graphcrate.render.job import Job, Mount, by_torchrun
 from ociregistry.reference import DOCKER_HUB
 
 
@@ -27,12 +27,17 @@ def dlc_request(job: Job) -> str:
         "JobType": "PyTorchJob",
         "JobSpecs": [{"Type": "Worker", "Image": pai_image(job.image), "PodCount": job.nodes, "EcsSpec": instance}],
         "UserCommand": by_torchrun(job, nodes),
-        "DataSources": [{"DataSourceId": mount.source, "MountPath": mount.target} for mount in job.mounts],
+        "DataSources": [_data_source(mount) for mount in job.mounts],
         "Settings": {"Driver": job.driver} if job.driver else {},
         "WorkspaceId": job.workspace,
     }
     given = {name: value for name, value in request.items() if value}
     return json.dumps(given, indent=2, ensure_ascii=False) + "\n"
+
+
+def _data_source(mount: Mount) -> dict[str, str]:
+    access = {"MountAccess": "RO"} if mount.read_only else {}
+    return {"DataSourceId": mount.source, "MountPath": mount.target, **access}
 
 
 def pai_image(text: str) -> str:

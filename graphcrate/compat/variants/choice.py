@@ -131,7 +131,7 @@ def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate
     row = chosen_row(explanation)
     accepted = dict.fromkeys(row.cuda for row in explanation.rows if row.verdict.accepted)
     others = f"    (what runs there: {', '.join(sorted(accepted, key=numbers))})"
-    first = next(iter(verdicts.values())).reasons[0]
+    first = next(iter(verdicts.values()))
     raise UsageError(
         f"CUDA {variant.cuda} of {explanation.rows[0].recipe} does not run on {machine_of(explanation)}",
         cause="; ".join(dict.fromkeys(outcome.constraint for outcome in out)),

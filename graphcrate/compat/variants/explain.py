@@ -114,22 +114,30 @@ def chosen_row(explanation: Explanation) -> ExplainRow | None:
 
 
 def nothing_runs(explanation: Explanation) -> ResolutionError:
-    """Return the error where every candidate is rejected: it names the oldest, which requires the least."""
-    oldest = min((row for row in explanation.rows if row.cuda != "cpu"), key=_age, default=explanation.rows[-1])
-    reason = oldest.verdict.reasons[0]
+    """Return the error where every candidate is rejected.
+
+    It names the oldest, which requires the least: of those that another driver would run, where there are any.
+    """
+    rows = [row for row in explanation.rows if row.cuda != "cpu"] or explanation.rows
+    oldest = min([row for row in rows if row.verdict.by_driver] or rows, key=_age)
+    by_driver = f"CUDA {oldest.cuda} would run with another driver"
+    which = by_driver if oldest.verdict.by_driver else f"The oldest, CUDA {oldest.cuda}"
     return ResolutionError(
         f"nothing of {oldest.recipe} runs on {machine_of(explanation)}",
-        cause=f"The oldest, CUDA {oldest.cuda}: {reason.what}.",
-        next_step=step_where_none_runs(explanation.target, reason),
+        cause=f"{which}: {oldest.verdict.reasons[0].what}.",
+        next_step=step_where_none_runs(explanation.target, oldest.verdict),
     )
 
 
-def step_where_none_runs(target: Target, reason: Reason) -> str:
-    """Say what to do where nothing of a recipe runs.
+def step_where_none_runs(target: Target, verdict: Judgement) -> str:
+    """Say what to do where nothing of a recipe runs, by the verdict on what requires the least.
 
-    One image for each of several GPUs; for a GPU that none of the torches has code for, other recipes.
+    Another driver where that helps; one image for each of several GPUs; for a GPU that none of the torches has code
+    for, other recipes.
     """
-    gpus = target.gpus or ()
+    gpus, reason = target.gpus or (), verdict.reasons[0]
+    if verdict.by_driver:
+        return reason.fix
     if len(gpus) > 1:
         one_each = "(one image for each GPU: nothing of this recipe runs on all)"
         return f"{command('image', '…', gpu=gpus[0].lower())}    {one_each}"

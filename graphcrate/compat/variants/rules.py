@@ -61,7 +61,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Reasons for the status (of a rejection the first), what is assumed, the oldest driver that it holds for.
 
-    `lost`: what does not work on these GPUs though the stack runs.
+    `lost`: what does not work on these GPUs though the stack runs. `by_driver`: it would run with another driver.
     """
 
     status: Status
@@ -70,6 +70,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     driver: str = ""
+    by_driver: bool = False
 
     @property
     def accepted(self) -> bool:
@@ -96,11 +97,13 @@ def _judge(stack: Software, target: Target, driver: str) -> Judgement:
     for name, rule in _RULES.items():
         for effect, what, source, fix in rule(stack, target, driver):
             if effect == "rejects":
-                if name == "driver" and not (rest := _judge(stack, target, "")).accepted:
+                rest = _judge(stack, target, "") if name == "driver" else None
+                if rest and not rest.accepted:
                     other = rest.reasons[0]  # besides the driver, which the user would update in vain
                     fix = f"no driver is enough: {other.what}" + (f"; {other.fix}" if other.fix else "")
                 reason = Reason(rule=name, what=what, source=source, fix=fix)
-                return Judgement(status="rejected", reasons=(reason,), driver=driver)
+                by_driver = rest is not None and rest.accepted
+                return Judgement(status="rejected", reasons=(reason,), driver=driver, by_driver=by_driver)
             by_effect[effect].append(Reason(rule=name, what=what, source=source, fix=fix))
     status: Status = "unknown" if by_effect["unknown"] else "jit" if by_effect["jit"] else "native"
     return Judgement(

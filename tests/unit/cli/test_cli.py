@@ -289,10 +289,17 @@ WRITTEN = [("dna.md", "dna.sbatch"), ("dgx2.md", "dgx2_torch.sbatch")]
 WRITTEN += [("multi-node.md", f"multi_node_{name}.sbatch") for name in ("singularity", "pyxis")]
 
 
-def test_pyxis_job_on_many_nodes_has_a_task_per_gpu_unless_no_per_gpu(outside):
-    request = ("job", "registry.example.com/team/pyg:1", "--runtime", "pyxis", "--nodes", "2", "--gpus", "4")
+@pytest.mark.parametrize("runtime", ["pyxis", "podman-hpc"])
+def test_job_on_many_nodes_has_a_task_per_gpu_unless_no_per_gpu(outside, runtime):
+    request = ("job", "registry.example.com/team/pyg:1", "--runtime", runtime, "--nodes", "2", "--gpus", "4")
     assert "--ntasks-per-node=4" in outside(*request)[1]
     assert "--ntasks-per-node=4" not in outside(*request, "--no-per-gpu")[1]
+
+
+def test_job_takes_an_image_in_enroots_form_and_as_docker_writes_it(outside):
+    forms = ("registry.example.com#team/pyg:1", "docker://registry.example.com/team/pyg:1")
+    plain = outside("job", "registry.example.com/team/pyg:1", "--runtime", "pyxis", "--command", "python a.py")
+    assert [outside("job", form, "--runtime", "pyxis", "--command", "python a.py") for form in forms] == [plain] * 2
 
 
 @pytest.mark.parametrize(("page", "name"), WRITTEN)

@@ -94,6 +94,26 @@ def test_explain_of_a_machine_that_runs_nothing_gives_reasons(call):
 
 
 @pytest.mark.parametrize(
+    ("gpu", "driver", "cuda", "step"),
+    [
+        ("rtx5090", "550.54", "12.8", "driver >= 570.26\n"),
+        ("h100", "450.80.02", "11.8", "driver >= 520.61.05\n"),
+        ("gh200", "550.54.15", "13.0", "driver >= 580.65.06; for this GPU"),
+        ("rtx4090,v100", "418.87.01", "11.6", "driver >= 520.61.05\n"),
+    ],
+)
+def test_explain_of_a_driver_that_is_too_old_names_the_one_that_runs_something(gpu, driver, cuda, step, call):
+    code, _, err = call("explain", "--gpu", gpu, "--driver", driver)
+    assert code == 4
+    assert f"CUDA {cuda} would run with another driver: " in err
+    assert f"next:  {step}" in err
+
+
+def test_list_of_gpus_says_which_are_in_arm64_machines(call):
+    assert "GH200, GB200 and GB300: in machines for arm64" in call("list", "--gpus")[1]
+
+
+@pytest.mark.parametrize(
     ("arguments", "cuda", "gpu", "words"),
     [
         ((), "11.8", "", ""),

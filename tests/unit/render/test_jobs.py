@@ -20,6 +20,7 @@ from graphcrate.compat.variants.targets import NodeFabric
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import BuildParameters
+from graphcrate.model.runtime import JOBS
 from graphcrate.model.words import visible
 from graphcrate.oci.reference import parse
 from graphcrate.render import job_image, job_network, jobs
@@ -142,6 +143,8 @@ def test_pai_image_is_pulled_from_the_vpc_address():
         (job("pai-dsw", ALIYUN, mounts=(Mount("d-abc", "/mnt/data"),)), "no --mount"),
         (job("reframe", "/a.sif", mounts=(Mount("/data", "/data"),)), "no --mount"),
         (job("reframe", "a.sif", suites=("dna",)), "not a whole path"),
+        (job("charliecloud", "/a.sqsh", mounts=(Mount("/data", "/data", read_only=True),)), "for writing too"),
+        (job("kubernetes", REGISTRY, mounts=(Mount("ogb_data", "/data"),)), "'ogb_data' is not the name of a claim"),
         (job("pai-dlc", ALIYUN, gpus=3), "1, 4"),
         (job("pai-dlc", ALIYUN, "train.sh", per_gpu=True), "python"),
         (job("pyxis", REGISTRY, driver="535.54.03"), "no --driver"),
@@ -352,11 +355,53 @@ def test_job_paths_with_spaces_are_refused_by_pyxis_mounts_only(typed):
     assert [bool(jobs.mountable(path)) for path in ("/a b", "/a,b", "/a:b", "/a-b")] == [True, True, True, False]
 
 
-def test_read_mount_takes_source_and_target():
-    assert read_mount("/a:/b") == Mount("/a", "/b")
-    for wrong in ("/a", "/a:b", ":/b", "/a:/b:ro", "/a,b:/c"):
+def test_read_mount_takes_source_target_and_mode():
+    assert read_mount("/a:/b") == read_mount("/a:/b:rw") == Mount("/a", "/b")
+    assert read_mount("/a:/b:ro") == Mount("/a", "/b", read_only=True)
+    assert read_mount("/a:/b:ro").typed == "/a:/b:ro"
+    for wrong in ("/a", "/a:b", ":/b", "/a:/b:", "/a:/b:rx", "/a:/b:ro:ro", "/a,b:/c"):
         with pytest.raises(UsageError, match="SOURCE:TARGET"):
             read_mount(wrong)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "image", "written"),
+    [
+        ("singularity", "/a.sif", "--bind /data:/data:ro"),
+        ("docker", "pyg:1", "--volume /data:/data:ro"),
+        ("podman-hpc", REGISTRY, "--volume /data:/data:ro"),
+        ("pyxis", REGISTRY, "$PWD:$PWD,/data:/data:ro"),
+        ("edf", REGISTRY, '"/data:/data:ro"'),
+        ("module", "/a.sif", "--bind /data:/data:ro"),
+        ("oci", "/a.sqsh", '"source": "/data", "options": ["rbind", "ro"]'),
+        ("pai-dlc", ALIYUN, '"MountAccess": "RO"'),
+        ("kubernetes", REGISTRY, 'mountPath: "/data", readOnly: true'),
+    ],
+)
+def test_mount_for_reading_is_written_as_the_runtime_takes_it(runtime, image, written):
+    source = "data" if runtime in ("kubernetes", "pai-dlc") else "/data"
+    held, open_ = Mount(source, "/data", read_only=True), Mount(source, "/data")
+    assert written in jobs.text(job(runtime, image, mounts=(held,)))
+    assert written not in jobs.text(job(runtime, image, mounts=(open_,)))
+
+
+def test_every_runtime_that_mounts_for_reading_is_tried():
+    tried = {"singularity", "docker", "podman-hpc", "pyxis", "edf", "module", "oci", "pai-dlc", "kubernetes"}
+    assert {name for name, form in JOBS.items() if form.mounts and form.read_only} == tried
+
+
+def test_interface_of_the_nodes_goes_to_containers_that_see_it_alone():
+    """NCCL ends where it is told an interface that a pod does not have."""
+    written = {
+        name: "NCCL_SOCKET_IFNAME" in jobs.text(on_fabric("infiniband", name, image, nodes=nodes, interface="ib0"))
+        for name, image, nodes in (
+            ("kubernetes", REGISTRY, 2), ("docker", "pyg:1", 1), ("pyxis", REGISTRY, 2), ("singularity", "/a.sif", 2),
+            ("podman-hpc", REGISTRY, 2),
+        )
+    }  # fmt: skip
+    assert written == {
+        "kubernetes": False, "docker": False, "pyxis": True, "singularity": True, "podman-hpc": True,
+    }  # fmt: skip
 
 
 def test_image_and_job_names_follow_the_reference():
