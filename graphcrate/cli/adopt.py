@@ -53,7 +53,8 @@ def adopt(
     if target.exists() and not force and (not target.is_file() or target.read_bytes() != content):
         raise UsageError(
             f"{target} is there, and is another recipe",
-            next_step=f"{command('adopt', file, output=str(target), force=True)}    (replaces it)",
+            next_step=f"{command('image', str(target))}    (takes it as it is); or, to write it again, "
+            f"{command('adopt', file, output=str(target), force=True)}",
         )
     if not quiet:
         sys.stderr.write(lines)

@@ -190,6 +190,8 @@ class Typed:
         reached = self._reached("") | _NAMING
         if self.request is None:
             changed = self._below(asked)
+            if any(each.name == "from" for each in self.given):
+                changed.append(_naming(name))  # the recipe that is written in its place
         else:
             # Others are the goal's own: `make sif` passes an engine.
             own = {each.name for each in self.request.settings} - reached

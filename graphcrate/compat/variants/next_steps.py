@@ -8,7 +8,7 @@ import msgspec
 from graphcrate.compat.failures.failure import More, same_with
 from graphcrate.compat.requirements import own_packages
 from graphcrate.compat.variants.request import BuildRequest
-from graphcrate.model.command import Command, command
+from graphcrate.model.command import AGAIN, Command, command
 from graphcrate.model.words import listed
 
 _MOST_NAMED = 4  #: packages in a command for another CUDA version
@@ -68,7 +68,7 @@ class NextSteps:
         names = {option: tuple(dict.fromkeys((*getattr(additions, option), *more[option]))) for option in more}
         if self.typed.recipe:
             lines = [f"{option} = [{_quoted(packages)}]" for option, packages in names.items()]
-            return f"{listed(lines)} in {self.typed.recipe}, then the same command"
+            return f"{listed(lines)} in {self.typed.recipe}, then {AGAIN}"
         if additions.constraints and not self.typed.requirements:  # bounds of a file that is not known any more
             return same_with(names)
         asked = msgspec.structs.replace(additions, **names)

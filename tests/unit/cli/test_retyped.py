@@ -78,6 +78,8 @@ def test_step_after_make_image_is_what_was_typed_with_its_setting(asked, step, w
         ("image glt --cuda 12.1", "make image", AGAIN, "make image STACK=glt CUDA=12.1"),  # both of the environment
         ("image mine.toml --trust-paths", "make image FROM=Dockerfile TRUST_PATHS=yes", AGAIN,
          "make image RECIPE=mine.toml TRUST_PATHS=yes"),
+        ("adopt Dockerfile", "make image FROM=Dockerfile PLAN=yes", command("image", "mine.toml"),
+         "make image RECIPE=mine.toml PLAN=yes"),
         ("publish pyg --cuda 11.8 --plan --to r/x", "make publish TO=r/x CUDA=11.8",
          command("publish", ETC, allow_cpu_only=True), "make publish CUDA=11.8 TO=r/x ALLOW_CPU_ONLY=yes"),
         ("publish pyg:1 --to r/x", "make publish TO=r/x CUDA=11.8", command("image", ETC, gpu="v100"),

@@ -220,11 +220,11 @@ def test_audit_error_on_a_missing_library_has_the_whole_command(request_, comman
         (("build_apt",), None, "make image STACK=torch CUDA=cpu WITH=a APT=b 'BUILD_APT=c x'"),
         (("build_apt", "apt"), None, "make image STACK=torch CUDA=cpu WITH=a 'APT=b x' 'BUILD_APT=c x'"),
         (("with_",), Path("mine.toml"), 'add "x" to pip in mine.toml'),
-        (("build_apt",), Path("mine.toml"), 'build_apt = ["c", "x"] in mine.toml, then the same command'),
+        (("build_apt",), Path("mine.toml"), 'build_apt = ["c", "x"] in mine.toml, then make …'),
         (
             ("build_apt", "apt"),
             Path("mine.toml"),
-            'build_apt = ["c", "x"] and apt = ["b", "x"] in mine.toml, then the same command',
+            'build_apt = ["c", "x"] and apt = ["b", "x"] in mine.toml, then make …',
         ),
     ],
 )
