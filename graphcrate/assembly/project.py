@@ -158,16 +158,16 @@ def edit(path: Path | None, packages: list[str], *, removes: bool) -> tuple[Path
     return path, before
 
 
-def _of_stacks(ctx: Context) -> set[str]:
-    """Names of the packages that the stacks' locks have: none of these has to be added."""
-    return {
-        str(canonicalize_name(package.name))
-        for recipe in catalog.all_recipes(ctx)
-        for variant in recipe.variants
-        for candidate in variant.candidates
-        if (lock := catalog.read_lock(ctx, recipe, variant, candidate))
-        for package in lock.packages
-    }
+def _of_stacks(ctx: Context) -> dict[str, set[str]]:
+    """Return the packages that all locks of a stack have, by its name: none of these has to be added to it."""
+    common = dict[str, set[str]]()
+    for recipe in catalog.all_recipes(ctx):
+        for variant in recipe.variants:
+            for candidate in variant.candidates:
+                if lock := catalog.read_lock(ctx, recipe, variant, candidate):
+                    there = {str(canonicalize_name(package.name)) for package in lock.packages}
+                    common[recipe.name] = common.get(recipe.name, there) & there
+    return common
 
 
 def _code(folder: Path) -> Iterator[tuple[str, Imports | None]]:

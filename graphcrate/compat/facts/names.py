@@ -63,7 +63,7 @@ def refused(requirement: Requirement) -> Trap | None:
 def package_of(module: str) -> str:
     """The package that has a module by this name, where it is called otherwise: cv2 → opencv-python-headless."""
     entry = trap(module.partition(".")[0])
-    return entry.instead if entry and entry.kind in ("import", "placeholder", "works") else ""
+    return entry.instead if entry else ""
 
 
 def twice(packages: Collection[str]) -> str:

@@ -6,7 +6,7 @@ import re
 import sys
 import tomllib
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
@@ -23,6 +23,8 @@ LISTS = ("uv.lock", "pylock.toml", "pyproject.toml", "requirements.txt", "enviro
 _OF_PYG = ("torch_geometric", "pyg_lib", "torch_scatter", "torch_sparse", "torch_cluster", "torch_spline_conv")
 #: module → the smallest stack that has it, the largest stack first
 _STACKS = {"graphlearn_torch": "glt", **dict.fromkeys(_OF_PYG, "pyg"), "torch": "torch"}
+#: module of the stack that wants a package of its own → that package's module
+_BEHIND = {"torch.utils.tensorboard": "tensorboard"}
 _USUAL = "pyg"  #: of a project that says nothing of it
 _KEY = re.compile(r"^pip\s*=\s*\[", re.MULTILINE)
 _TABLE = re.compile(r"^\[", re.MULTILINE)
@@ -64,33 +66,40 @@ def imports_of(code: bytes) -> Imports | None:
     needed, optional = set[str](), set[str]()
     for node in ast.walk(tree):
         kind = optional if id(node) in caught else needed
+        modules = list[str]()
         if isinstance(node, ast.Import):
-            kind |= {alias.name.partition(".")[0] for alias in node.names}
+            modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            kind.add(node.module.partition(".")[0])
+            modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        kind |= {module.partition(".")[0] for module in modules}
+        kind |= {_BEHIND[module] for module in modules if module in _BEHIND}
     return Imports(frozenset(needed), frozenset(optional - needed))
 
 
-def begin(files: Iterable[Imports], local: Collection[str], listed: Collection[str], stacks: Collection[str]) -> Begun:
-    """Sort a project's imports. `local`: its own modules; `listed`, `stacks`: packages that it lists, that stacks have.
+def begin(
+    files: Iterable[Imports], local: Collection[str], listed: Collection[str], stacks: Mapping[str, Collection[str]]
+) -> Begun:
+    """Sort a project's imports. `local`: its own modules; `listed`: packages that it lists; `stacks`: those of each.
 
     A name that no table has is not taken: the package index may have a stranger's project of that name.
     """
     files = list(files)
     modules = {module for imports in files for module in imports.needed}
     optional = {module for imports in files for module in imports.optional} - modules
+    named = modules | optional | {name.replace("-", "_") for name in listed}
+    stack = next((stack for module, stack in _STACKS.items() if module in named), _USUAL)
+    known = {name for names_ in stacks.values() for name in names_}
     packages, unsure = set[str](), set[str]()
     for module in (modules | optional) - set(local) - sys.stdlib_module_names - _STACKS.keys():
-        package = names.package_of(module) or on_index(str(canonicalize_name(module)))
+        canonical = str(canonicalize_name(module))
+        package = names.package_of(module) or on_index(canonical) or (canonical if canonical in known else "")
         name = str(canonicalize_name(package or module))
-        if name in listed or name in stacks or is_stacks(name):
+        if name in listed or name in stacks.get(stack, ()) or is_stacks(name):
             continue
         if package and module in modules:
             packages.add(package)
         else:
             unsure.add(package or module)
-    named = modules | optional | {name.replace("-", "_") for name in listed}
-    stack = next((stack for module, stack in _STACKS.items() if module in named), _USUAL)
     return Begun(stack, tuple(sorted(packages)), tuple(sorted(unsure)))
 
 

@@ -46,15 +46,36 @@ def test_imports_are_read_without_running_the_code():
 
 
 def test_modules_become_packages_by_the_tables_and_unknown_ones_are_not_taken():
-    made = begun.begin([begun.imports_of(CODE), imports({"secret_of_ours"})], {"mine"}, {"einops"}, {"scikit-learn"})
+    made = begun.begin([begun.imports_of(CODE), imports({"secret_of_ours"})], {"mine"}, {"einops"}, {"pyg": {"scikit-learn"}})
     assert made.stack == "pyg"
     assert made.packages == ("opencv-python-headless",)
     assert made.unsure == ("secret_of_ours", "wandb")
-    assert begun.begin([imports({"graphlearn_torch", "torch_geometric"})], (), (), ()).stack == "glt"
-    assert begun.begin([imports({"torch", "numpy"})], (), (), ()).stack == "torch"
-    assert begun.begin([imports({"torch", "torch_scatter"})], (), (), ()).stack == "pyg"
-    assert begun.begin([imports({"torch"})], (), {"torch-geometric"}, ()).stack == "pyg"
-    assert begun.begin([imports({"numpy"})], (), (), ()).stack == "pyg"
+    assert begun.begin([imports({"graphlearn_torch", "torch_geometric"})], (), (), {}).stack == "glt"
+    assert begun.begin([imports({"torch", "numpy"})], (), (), {}).stack == "torch"
+    assert begun.begin([imports({"torch", "torch_scatter"})], (), (), {}).stack == "pyg"
+    assert begun.begin([imports({"torch"})], (), {"torch-geometric"}, {}).stack == "pyg"
+    assert begun.begin([imports({"numpy"})], (), (), {}).stack == "pyg"
+
+
+@pytest.mark.parametrize(
+    ("code", "packages"),
+    [
+        ("import torch_geometric, yaml", ("pyyaml",)),  # glt's locks have it
+        ("import graphlearn_torch, yaml", ()),
+        ("import torch, requests", ("requests",)),  # pyg's locks have it
+        ("import torch_geometric, requests", ()),
+        ("import hydra", ("hydra-core",)),
+        ("import umap, Bio", ("biopython", "umap-learn")),
+        ("from torch.utils.tensorboard import SummaryWriter", ("tensorboard",)),
+        ("from torch.utils import tensorboard", ("tensorboard",)),
+        ("import torch.utils.tensorboard", ("tensorboard",)),
+        ("from torch.utils.data import DataLoader", ()),
+        ("import stranger", ()),
+    ],
+)
+def test_module_that_the_chosen_stack_lacks_is_added(code, packages):
+    stacks = {"pyg": {"requests", "numpy"}, "glt": {"requests", "numpy", "pyyaml"}, "torch": {"numpy"}}
+    assert begun.begin([begun.imports_of(code.encode())], (), (), stacks).packages == packages
 
 
 def test_recipe_has_what_was_found():
