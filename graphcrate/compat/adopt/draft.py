@@ -114,6 +114,7 @@ class StackSigns:
     has_glt: bool = False
     bases: list[str] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
+    compilers: list[int] = field(default_factory=list)  #: lines that bring CUDA's compiler into the image
 
 
 @dataclass

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from dockerread import installers
 from graphcrate.compat.adopt import stack
-from graphcrate.compat.adopt.draft import Clone, Draft, Fate, Item, Place, kinds
+from graphcrate.compat.adopt.draft import FATES, Clone, Draft, Fate, Item, Place, kinds
 from graphcrate.compat.facts.addresses import STACK_HOSTS, copied_index
 from graphcrate.compat.requirements import conda, own_packages, package_text
 from graphcrate.compat.requirements.requirement_files import read_text
@@ -37,6 +37,12 @@ _WHEEL = re.compile(r"https?://\S+\.whl")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}|[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 _OURS = STACK_HOSTS | {host_of(row.root) for row in CHANNELS.values()}
 _NAMED_INDEX = re.compile(r"^[A-Za-z0-9_-]+=(?=https?:)")  #: uv's `--index mine=https://…`
+#: packages that bring a compiler for CUDA, or what is compiled against
+_OF_TOOLKIT = re.compile(
+    r"nvidia-cuda-toolkit.*|cuda(-toolkit|-compiler|-nvcc|-minimal-build|-libraries-dev|-command-line-tools)?(-\d.*)?"
+    r"|libcu.*-dev.*|libnccl-dev"
+)
+_FIRST: tuple[Fate, ...] = ("yours", "recipe", "stack", "nothing")  #: of the parts of one line
 #: options about how a source is compiled
 _OF_BUILDS = ("--global-option", "--install-option", "--build-option", "--config-settings", "-C", "--no-binary")
 
@@ -49,12 +55,12 @@ class Outcome(NamedTuple):
 
 
 def all_of(outcomes: Sequence[Outcome]) -> Outcome:
-    """One outcome of several: what is left to the user first, then what the recipe has."""
-    for fate in ("yours", "recipe", "stack", "nothing"):
-        those = [outcome for outcome in outcomes if outcome.fate == fate]
-        if those:
-            return Outcome(those[0].fate, "; ".join(dict.fromkeys(outcome.what for outcome in those)))
-    return Outcome("nothing", "it names nothing")
+    """Return one outcome of several: what is left to the user first, then what the recipe has."""
+    of = {fate: list(dict.fromkeys(outcome.what for outcome in outcomes if outcome.fate == fate)) for fate in FATES}
+    if of["yours"] and of["recipe"]:
+        return _partly(of["yours"], of["recipe"])
+    fate = next((fate for fate in _FIRST if of[fate]), None)
+    return Outcome(fate, "; ".join(of[fate])) if fate else Outcome("nothing", "it names nothing")
 
 
 def pip(draft: Draft, place: Place, words: Sequence[str], line: int) -> Outcome:
@@ -182,6 +188,8 @@ def apt(draft: Draft, _: Place, words: Sequence[str], line: int) -> Outcome:
             problems.append(f"{text} is not a name of a Debian package")
         elif not name or _OF_STACK.fullmatch(name):
             stacks.append(match[1])
+            if _OF_TOOLKIT.fullmatch(name):
+                draft.evidence.compilers.append(line)
         elif not of_python:
             debian.append(name)
             pins += [text] if match[2] else []
@@ -196,6 +204,7 @@ def apt(draft: Draft, _: Place, words: Sequence[str], line: int) -> Outcome:
         return _partly(problems, made)
     if made:
         passed = f" ({', '.join(pins)} is passed over: versions are Debian's)" if pins else ""
+        made += [f"{listed(stacks)}: {FATES['stack']}"] if stacks else []
         return Outcome("recipe", "; ".join(made) + passed)
     return Outcome("stack", joined(stacks)) if stacks else Outcome("nothing", "it installs nothing")
 

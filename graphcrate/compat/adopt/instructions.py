@@ -140,6 +140,12 @@ class _Dockerfile:
         self._variables.update(pairs)
         outcomes = {name: commands.variable(self._draft, name, value, step.line) for name, value in pairs}
         passed = [name for name, outcome in outcomes.items() if outcome.fate in ("stack", "nothing")]
+        if len(outcomes) > 1:
+            outcomes |= {
+                name: outcome._replace(what=f"{name}: {outcome.what}")
+                for name, outcome in outcomes.items()
+                if outcome.fate == "yours"
+            }
         made = installs.all_of([*outcomes.values()])
         more = f"; without {listed(passed)}" if passed and made.fate == "recipe" else ""
         return made._replace(what=made.what + more)
@@ -221,6 +227,8 @@ def base(draft: Draft, reference: str, line: int) -> Outcome:
     for name, value in named.items():
         setattr(evidence, name, value)
     evidence.lines.append(line)
+    if reference.partition("@")[0].partition(":")[2].split("-").count("devel"):
+        evidence.compilers.append(line)
     versions = ", ".join(f"{'CUDA' if name == 'cuda' else name} {value}" for name, value in named.items())
     return Outcome("stack", row.why or versions or "PyG")
 

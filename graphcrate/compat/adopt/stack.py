@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 from graphcrate.compat.adopt.draft import StackSigns
 from graphcrate.compat.facts.addresses import labelled_cuda
 from graphcrate.compat.requirements.translated import is_stacks
+from graphcrate.model.command import setting
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.words import listed
 
@@ -115,6 +116,9 @@ def _differences(variant: Variant, evidence: StackSigns) -> list[str]:
         )
         if needed and have and not f"{have}.".startswith(f"{needed}.")
     ]
-    if not asked:
-        return []
-    return [f"{listed(was for was, _ in asked)} became {listed(now for _, now in asked)}"]
+    made = [f"{listed(was for was, _ in asked)} became {listed(now for _, now in asked)}"] if asked else []
+    if evidence.compilers:
+        numbers = sorted(set(evidence.compilers))
+        where = f"line{'s' * (len(numbers) > 1)} {listed(map(str, numbers))}"
+        made.append(f"nvcc and CUDA's headers ({where}) are in images of {setting(flavour='devel')} alone")
+    return made

@@ -159,6 +159,10 @@ def test_what_a_recipe_cannot_have_is_left_with_its_reason(text, fate, what):
             ["FROM a", "RUN pip install torch==2.0.1+cu117 torch-geometric==1.7.2"],
             ("pyg", "11.7", ("PyG 1.7.2 became PyG 2.3.1",)),
         ),
+        (
+            ["FROM pytorch/pytorch:2.0.1-cuda11.7-cudnn8-devel", "RUN apt-get install -y cuda-nvcc-11-7 git"],
+            ("torch", "11.7", ("nvcc and CUDA's headers (lines 1 and 2) are in images of FLAVOUR=devel alone",)),
+        ),
         (["FROM python:3.11", "RUN pip install torch==2.3.1+cu121"], ("torch", "12.1", ())),
         (
             ["FROM python:3.11", "RUN conda install pytorch=2.3.1 cpuonly"],

@@ -46,7 +46,9 @@ def test_imports_are_read_without_running_the_code():
 
 
 def test_modules_become_packages_by_the_tables_and_unknown_ones_are_not_taken():
-    made = begun.begin([begun.imports_of(CODE), imports({"secret_of_ours"})], {"mine"}, {"einops"}, {"pyg": {"scikit-learn"}})
+    made = begun.begin(
+        [begun.imports_of(CODE), imports({"secret_of_ours"})], {"mine"}, {"einops"}, {"pyg": {"scikit-learn"}}
+    )
     assert made.stack == "pyg"
     assert made.packages == ("opencv-python-headless",)
     assert made.unsure == ("secret_of_ours", "wandb")
