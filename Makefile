@@ -59,7 +59,7 @@ ifneq ($(MAKECMDGOALS),image)
 $(error FROM is for make image: make image FROM='$(from)', which writes a recipe, then RECIPE=)
 endif
 endif
-adopting = $(if $(from),recipe=$$($(graphcrate) adopt '$(from)' $(call option,output,$(RECIPE)) $(quiet)) && )
+adopting = $(if $(from),recipe=$$($(graphcrate) adopt '$(from)' $(call option,output,$(RECIPE)) $(trusted) $(quiet)) && )
 requested = $(if $(from),"$$recipe" $(sources) $(trusted),$(request))
 # all of them where neither is given
 named = $(if $(RECIPE)$(filter-out file,$(origin STACK)),'$(or $(RECIPE),$(STACK))')

@@ -29,6 +29,7 @@ def adopt(
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", "--dry-run", help="Print what becomes of each line alone.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a recipe that is there.")] = False,
+    trust_paths: options.TrustPaths = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -44,7 +45,8 @@ def adopt(
     target = output or folder / f"{begun.recipe_name(folder.absolute().resolve().name)}.toml"
     if target.suffix != ".toml":
         raise UsageError(f"{target} is not a name of a recipe", next_step=command("adopt", file, output="mine.toml"))
-    adopted = written.adopt(text, file, folder, catalog.all_recipes(here()), _values(build_arg), _below(folder, target))
+    recipes, below = catalog.all_recipes(here()), _below(folder, target)
+    adopted = written.adopt(text, file, folder, recipes, _values(build_arg), below, trusts_paths=trust_paths)
     lines = in_lines(written.lines(adopted, file.name))
     if plan:
         write(adopted, lines, as_json=as_json)

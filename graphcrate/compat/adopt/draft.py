@@ -144,6 +144,7 @@ class Draft:
 
     name: str
     context: Path
+    trusts_paths: bool = False  #: the file may name what is outside of the context
     rows: list[Row] = field(default_factory=list)
     evidence: StackSigns = field(default_factory=StackSigns)
     pip: list[Item] = field(default_factory=list)
@@ -163,9 +164,9 @@ class Draft:
         self.rows.append(Row(line, max(line, end), shortened(text), fate, shortened(what)))
 
     @property
-    def within(self) -> Within:
-        """The folder out of which nothing is read."""
-        return Within(self.context.resolve())
+    def within(self) -> Within | None:
+        """The folder out of which nothing is read; None where the user trusts the file."""
+        return None if self.trusts_paths else Within(self.context.resolve())
 
 
 def shortened(text: str) -> str:

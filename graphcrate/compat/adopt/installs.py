@@ -238,7 +238,8 @@ def _project_beside(draft: Draft, place: Place, path: str, line: int) -> str:
     pyproject = draft.context / posixpath.join(posixpath.dirname(path), "pyproject.toml")
     if not pyproject.is_file():
         return ""
-    draft.within.check(pyproject, f"{pyproject} is not")
+    if draft.within:
+        draft.within.check(pyproject, f"{pyproject} is not")
     return _package(draft, place, ".", line) if "[build-system]" in read_text(pyproject) else ""
 
 

@@ -45,13 +45,21 @@ class Adopted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def adopt(
-    text: str, file: Path, context: Path, recipes: Sequence[Recipe], arguments: dict[str, str], below: str | None = ""
+    text: str,
+    file: Path,
+    context: Path,
+    recipes: Sequence[Recipe],
+    arguments: dict[str, str],
+    below: str | None = "",
+    *,
+    trusts_paths: bool = False,
 ) -> Adopted:
     """Read a text as what its file is by its name or first lines. `below`: from the recipe's folder to the context.
 
+    `trusts_paths`: it may name what is outside of the context.
     Raises UsageError for what is none of them, and where the context is not `below` the recipe that names files of it.
     """
-    draft = Draft(name=str(file), context=context)
+    draft = Draft(name=str(file), context=context, trusts_paths=trusts_paths)
     reader = _reader(text, file)
     if reader is None:
         whole, home = file.absolute(), context.absolute()

@@ -41,12 +41,18 @@ def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], 
         right = [traps[package].instead if package in traps else package for package in packages]
         right = [package for package in dict.fromkeys(right) if package not in have]
         instead = context.next_steps.instead(right) if context.next_steps else ""
-        steps = [instead or "write " + listed(right)]
+        steps = [instead or "; ".join(_in_place(package, trap, have) for package, trap in traps.items())]
     more = [f"the stack has {package.name} {package.version}" for package in there]
     raise ResolutionError(
         "\n".join(trap.why(Requirement(package).name) for package, trap in traps.items()),
         next_step="; or ".join(steps) + (f"    ({listed(more)})" if more else ""),
     )
+
+
+def _in_place(package: str, trap: names.Trap, have: Collection[str]) -> str:
+    """Say what to write in place of a name, as in a file; `have`: packages of the stack."""
+    name = Requirement(package).name
+    return f"leave out {name}" if trap.instead in have else f"write {trap.instead} in place of {name}"
 
 
 def without_lacking(stack: Lock, additions: Additions, offers: Offers) -> Additions:

@@ -20,6 +20,7 @@ from graphcrate.compat.variants import recipes
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from tests import ROOT
+from tests.made import refused
 
 TABLES = ROOT / "tests/adopted"
 FILES = ROOT / "packages/dockerread/tests/test-data"
@@ -75,6 +76,19 @@ def test_nine_of_ten_commands_of_usual_files_are_dealt_with():
     ]
     left = [row for row in rows if row.fate == "yours"]
     assert len(left) / len(rows) <= 0.1, [f"{row.text}: {row.what}" for row in left]
+
+
+def test_list_with_a_folder_outside_is_adopted_where_the_user_trusts_it(tmp_path):
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    for folder in (project, elsewhere):
+        folder.mkdir()
+    (elsewhere / "setup.py").touch()
+    file = project / "requirements.txt"
+    file.write_text(f"einops\n-e {elsewhere}\n")
+    with refused(UsageError, "is not in the recipe's folder", "TRUST_PATHS=yes"):
+        written.adopt(file.read_text(), file, project, RECIPES, {})
+    trusted = written.adopt(file.read_text(), file, project, RECIPES, {}, trusts_paths=True)
+    assert [row.fate for row in trusted.rows] == ["recipe"]
 
 
 def test_adopting_starts_nothing_and_writes_nothing(tmp_path, monkeypatch):
