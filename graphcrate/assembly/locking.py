@@ -1,6 +1,8 @@
 """From a variant to a resolution: of the stack, by its committed locks, and of what a user adds to it."""
 
 import contextlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,7 +83,8 @@ def lock_additions(
     path = own_lock(recipe, stack.lock) if recipe else None
     renew = command("lock", recipe or choice.recipe.name, cuda=choice.variant.cuda)
     committed = documents.read_lock(path, renew) if path and not fresh else None
-    refuse_others(additions.expected, stack.lock, next_steps.with_packages)
+    elsewhere = partial(_on_another, choice, next_steps, ctx)
+    refuse_others(additions.expected, stack.lock, next_steps.with_packages, elsewhere)
     locked = adding.add(context, stack, additions, committed, fresh=fresh)
     if path and locked.lock != committed and not sources.locked:
         if locked.lock.base == stack.lock.base:
@@ -90,6 +93,20 @@ def lock_additions(
             write_lock(path, locked.lock, ctx)
         ctx.progress.note(f"locked in {path}")
     return locked
+
+
+def _on_another(choice: VariantChoice, next_steps: NextSteps, ctx: Context, fits: Callable[[Lock], bool]) -> str:
+    """Return the request for the variant of the nearest CUDA version whose committed lock fits; empty for none."""
+    here = choice.variant.cuda
+    others = [
+        variant for variant in choice.recipe.variants if "cpu" not in (variant.cuda, here) and variant.cuda != here
+    ]
+    for variant in sorted(others, key=lambda variant: abs(float(variant.cuda) - float(here))):
+        locks = (read_lock(ctx, choice.recipe, variant, candidate) for candidate in variant.candidates)
+        if there := next((lock for lock in locks if lock and fits(lock)), None):
+            torch = there.package("torch")
+            return f"{next_steps.on(variant.cuda)}    (has torch {torch.version if torch else ''})"
+    return ""
 
 
 def write_lock(path: Path, lock: Lock, ctx: Context) -> None:

@@ -40,10 +40,16 @@ def lacking(expected: Sequence[Expected], lock: Lock) -> dict[str, tuple[str, st
     return {name: (asked[name], f"{trap.why(name)}: {filled(trap.next)}") for name, trap in traps.items()}
 
 
-def refuse_others(expected: Sequence[Expected], lock: Lock, again: Callable[[Sequence[str]], str]) -> None:
+def refuse_others(
+    expected: Sequence[Expected],
+    lock: Lock,
+    again: Callable[[Sequence[str]], str],
+    elsewhere: Callable[[Callable[[Lock], bool]], str] = lambda _: "",
+) -> None:
     """Raises ResolutionError that names every version of the stack's own packages that a file asks for in vain.
 
     `again`: what to type for the same image with more packages, which go before what the file says of them.
+    `elsewhere`: what to type for another variant whose lock fits; empty where none does.
     """
     asked = [(entry, have) for entry in expected if entry.binding and (have := lock.package(entry.name))]
     others = [(entry, have) for entry, have in asked if not _fits(entry, have.version)]
@@ -52,11 +58,18 @@ def refuse_others(expected: Sequence[Expected], lock: Lock, again: Callable[[Seq
     versions = listed(f"{entry.name}{entry.specifier} ({entry.where})" for entry, _ in others)
     here = listed(dict.fromkeys(f"{have.name} {have.version}" for _, have in others))
     stacks = list(dict.fromkeys(have.name for _, have in others))
+
+    def fits(other: Lock) -> bool:
+        there = [(entry, other.package(have.name)) for entry, have in asked]
+        return all(have is not None and _fits(entry, have.version) for entry, have in there)
+
+    step = elsewhere(fits)
     verb, their = ("is", "its") if len(others) == 1 else ("are", "their")
+    in_place = f"{again(stacks)}    takes the stack's in {their} place"
     raise ResolutionError(
         f"{lock.recipe} for CUDA {lock.cuda} has {here}, and {versions} {verb} asked for",
         cause="torch, CUDA and what is compiled for them stay as they are.",
-        next_step=f"{again(stacks)}    takes the stack's in {their} place; {command('list')} has other versions",
+        next_step=f"{step}; or {in_place}" if step else f"{in_place}; {command('list')} has other versions",
     )
 
 

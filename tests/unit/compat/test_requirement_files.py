@@ -129,6 +129,22 @@ def test_pins_that_differ_from_the_stack_are_refused_with_lines_and_command(read
     assert "torch 2.1.0 (here 2.0.1) and torch-geometric 2.0.4 (here 2.3.1)" in line
 
 
+def test_pins_that_another_variant_has_are_refused_with_its_command_first(read):
+    def elsewhere(fits):
+        return "make image CUDA=12.1" if fits(replace(lock, packages=packages)) else ""
+
+    lock, asked = plain_lock(), read("torch>=2.1\ntorch-geometric\n").expected
+    newer = {"torch": "2.3.1"}
+    packages = tuple(replace(each, version=newer.get(each.name, each.version)) for each in lock.packages)
+    with refused(ResolutionError, "torch>=2.1 (") as caught:
+        refuse_others(asked, lock, " ".join, elsewhere)
+    assert caught.value.next_step.startswith("make image CUDA=12.1; or torch ")
+    packages = lock.packages
+    with refused(ResolutionError, "torch>=2.1 (") as caught:
+        refuse_others(asked, lock, " ".join, elsewhere)
+    assert caught.value.next_step.startswith("torch    takes the stack's in its place; ")
+
+
 def test_pins_that_differ_from_the_stack_are_all_named():
     lock, names = plain_lock(), [f"torch-{number}" for number in range(9)]
     lock = replace(lock, packages=tuple(replace(lock.packages[0], name=name) for name in names))
