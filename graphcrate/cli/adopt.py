@@ -16,7 +16,10 @@ from graphcrate.model.words import in_lines
 
 def adopt(
     file: Annotated[
-        Path, typer.Argument(help="Dockerfile, .def, script, README with commands, environment.yml.", metavar="FILE")
+        Path,
+        typer.Argument(
+            help="Dockerfile, .def, script, README or notebook with commands, environment.yml.", metavar="FILE"
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option(help="Recipe to write; else one beside FILE with the name of its folder.")

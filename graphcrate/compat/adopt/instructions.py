@@ -88,11 +88,12 @@ class _Dockerfile:
 
     def _pass(self, stage: stages.Stage, name: str) -> None:
         for step in stage.steps:
-            why = f"of the stage {name}, which the image is not made of"
+            why = f"of the stage {name}, of which the image has files at most"
             self._draft.add(step.line, step.end, f"{step.keyword} {step.flat}", "nothing", why)
 
     def _take(self, step: Instruction, known: set[str], is_own: bool) -> None:
-        draft, text = self._draft, f"{step.keyword} {step.flat}"
+        source = "".join(f"--from={value} " for name, value in step.flags if name == "from")
+        draft, text = self._draft, f"{step.keyword} {source}{step.flat}"
         if step.keyword == "RUN":
             self._run(step)
             return

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from dockerread import contents, definition
+from dockerread import contents, definition, notebook
 from dockerread.errors import ReadError
 from graphcrate.compat.adopt import definitions, instructions, stack
 from graphcrate.compat.adopt.draft import FATES, Draft, Fate, Item, Row, shortened
@@ -17,7 +17,7 @@ from graphcrate.model.recipe import Recipe
 from graphcrate.model.words import in_lines, listed, number_of
 
 #: ends of names of files that list packages, or that a reader of such lists names what to do about
-_LISTS = (".yml", ".yaml", ".lock", ".toml", ".txt", ".in", ".py", ".cfg", ".json", ".ipynb")
+_LISTS = (".yml", ".yaml", ".lock", ".toml", ".txt", ".in", ".py", ".cfg", ".json")
 _NAMES = ("pipfile",)
 _TEXTS = ("readme", "install", "dockerfile", "containerfile", "singularity")  #: begins of names of others
 #: what to do about a file that cannot be read as what its name says
@@ -26,6 +26,7 @@ _NEXT = {
     "stages": "give a Dockerfile, a .def, a script or an environment.yml",
     "bootstrap": "give the file that `singularity build` takes",
     "length": "give a part of the file",
+    "notebook": "give a notebook as Jupyter saves it",
 }
 
 
@@ -74,8 +75,8 @@ def adopt(
     if not draft.rows:
         raise UsageError(
             f"{file} has no command that could be adopted",
-            cause="These are read: a Dockerfile, a definition of Singularity, a script, a page with commands, an "
-            "environment.yml.",
+            cause="These are read: a Dockerfile, a definition of Singularity, a script, a page or a notebook with "
+            "commands, an environment.yml.",
             next_step=f"{command('adopt', 'Dockerfile')}    (or write a recipe: docs/customize.md)",
         )
     if below is None and (draft.files or draft.requirements or any(item.value.startswith(".") for item in draft.pip)):
@@ -116,6 +117,10 @@ def _reader(text: str, file: Path) -> Callable[[str, Draft, dict[str, str]], Non
     kind = contents.kind_of(name, text)
     if kind == "page":
         return lambda page, draft, given: instructions.of_script(definition.commands_of_page(page), draft, given)
+    if kind == "notebook":
+        return lambda page, draft, given: instructions.of_script(
+            notebook.commands_of_notebook(page, draft.name), draft, given
+        )
     readers = {"dockerfile": instructions.of_dockerfile, "definition": definitions.of_definition}
     return readers.get(kind, instructions.of_script)
 

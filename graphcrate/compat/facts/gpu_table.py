@@ -74,6 +74,10 @@ def _refused(error: GpuNameError) -> UsageError:
             return UsageError(error.what, next_step=several(command(ETC, gpu=first), setting(gpu=every)))
         case NameFault.NONE:
             return UsageError(error.what, next_step=several(command(ETC, gpu="v100"), setting(gpu="v100,a100")))
+        case NameFault.SLICE:
+            return UsageError(
+                error.what, next_step="nvidia-smi -L    has the GPU in the line above the slice's: name that"
+            )
         case NameFault.LONG:
             return UsageError(
                 error.what,
@@ -81,7 +85,7 @@ def _refused(error: GpuNameError) -> UsageError:
                 next_step=command(ETC, gpu="v100,a100"),
             )
         case _:
-            choice = f"choose one of: {', '.join(gpus())}    (or an architecture: sm_80)"
+            choice = f"choose one of: {', '.join(dict.fromkeys((*error.near, *gpus())))}    (or an architecture: sm_80)"
             return UsageError(error.what, next_step=choice)
 
 

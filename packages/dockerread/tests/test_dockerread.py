@@ -170,6 +170,31 @@ def test_page_has_the_commands_of_its_blocks_alone():
     assert definition.commands_of_page(page).count("\n") == page.count("\n") - 1
 
 
+@pytest.mark.parametrize("indent", [None, 1, 2])
+def test_notebook_in_any_form_of_json_has_the_commands_of_its_code_alone(indent):
+    code = [
+        "import torch\n",
+        "!pip install a\n",
+        "%conda install b\n",
+        "%load_ext no\n",
+        "! {sys.executable} -m pip install c",
+    ]
+    cells = [{"cell_type": "markdown", "source": ["!pip install no"]}, {"cell_type": "code", "source": code}]
+    cells += [{"cell_type": "code", "source": ["%%bash\n", "pip install d"]}, {"cell_type": "raw", "source": []}]
+    notebook = json.dumps({"cells": cells, "nbformat": 4}, indent=indent)
+    assert packages(notebook, "a.ipynb") == [("pip", "a"), ("conda", "b"), ("pip", "c"), ("pip", "d")]
+
+
+def test_notebook_whose_source_is_one_text_has_its_commands():
+    cells = [
+        {"cell_type": "code", "source": "!pip install a\nx = 1\n!pip install b"},
+        {"cell_type": "code", "source": 7},
+    ]
+    assert packages(json.dumps({"cells": cells}), "a.ipynb") == [("pip", "a"), ("pip", "b")]
+    for other in ("[]", "7", '{"cells": {}}', '{"cells": [1]}'):
+        assert packages(other, "a.ipynb") == []
+
+
 @pytest.mark.parametrize(
     ("name", "text", "kind"),
     [
@@ -179,6 +204,7 @@ def test_page_has_the_commands_of_its_blocks_alone():
         ("image", "# a\nBootstrap: docker\n", "definition"),
         ("Singularity", "", "definition"),
         ("README", "", "page"),
+        ("a.ipynb", "", "notebook"),
         ("install", "", "script"),
         ("other", "pip install a", "script"),
     ],
@@ -195,6 +221,8 @@ def test_kind_is_known_by_name_or_first_lines(name, text, kind):
         ("Dockerfile", "FROM a\n" * (shell.MOST_COMMANDS + 1), "length", 0),
         ("Dockerfile", "FROM a\nRUN " + "a;" * (shell.MOST_COMMANDS + 1), "length", 0),
         ("a.def", "%post\n a\n", "bootstrap", 0),
+        ("a.ipynb", "{", "notebook", 0),
+        ("a.ipynb", "[" * 100_000, "notebook", 0),
     ],
 )
 def test_file_that_is_not_taken_is_an_error_with_kind_and_line(name, text, kind, line):

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from dockerread import definition, dockerfile, installers, shell, stages
+from dockerread import definition, dockerfile, installers, notebook, shell, stages
 
-FileKind = Literal["dockerfile", "definition", "page", "script"]
+FileKind = Literal["dockerfile", "definition", "page", "notebook", "script"]
 _PAGES = (".md", ".rst", ".markdown")
 #: program → its verbs that install
 _VERBS = {
@@ -69,6 +69,8 @@ def kind_of(name: str, text: str) -> FileKind:
         return "dockerfile"
     if name.endswith(_PAGES) or name == "readme":
         return "page"
+    if name.endswith(".ipynb"):
+        return "notebook"
     if name.endswith((".sh", ".bash")) or text.startswith("#!") or name in ("install", "setup"):
         return "script"
     first = next((line.split()[0].upper() for line in text.splitlines() if line.strip() and line[0] != "#"), "")
@@ -82,7 +84,10 @@ def read(text: str, name: str, arguments: Mapping[str, str] | None = None) -> Co
         return _of_dockerfile(text, name, given)
     if kind == "definition":
         return _of_definition(text, name, given)
-    text = definition.commands_of_page(text) if kind == "page" else text
+    if kind == "page":
+        text = definition.commands_of_page(text)
+    elif kind == "notebook":
+        text = notebook.commands_of_notebook(text, name)
     return _made(kind, (), _sorted(shell.commands(text, 1, given)), {})
 
 

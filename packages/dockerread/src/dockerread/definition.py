@@ -15,6 +15,10 @@ _SECTION = re.compile(r"%([a-z]+)\b[ \t]*(.*)", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]{0,99})\s*\}\}")
 _FENCE = re.compile(r"\s*(```|~~~)\s*([a-zA-Z0-9_+-]*)\s*")
 _LANGUAGES = ("", "bash", "sh", "shell", "console", "zsh", "terminal", "shell-session", "cmd", "text")
+#: a line of code by its indentation alone that installs something: other indented lines may be a list's text
+_INDENTED = re.compile(
+    r"(?: {4}|\t)\s*(?:\$\s+)?((?:sudo\s+)?(?:python3?\s+-m\s+)?(?:pip3?|conda|mamba|micromamba|uv|apt|apt-get)\s+\S.*)"
+)
 _PROMPT = re.compile(r"\s*(?:\([\w.-]+\)\s*)?\$\s+")
 
 
@@ -52,7 +56,10 @@ def is_definition(text: str) -> bool:
 
 
 def commands_of_page(text: str) -> str:
-    """Return a page for people with nothing but its commands, in their lines: blocks of code, and no other text."""
+    """Return a page for people with nothing but its commands, in their lines: blocks of code, and no other text.
+
+    Of blocks that are only indented, lines that install something.
+    """
     made, fence = list[str](), ""
     is_shell, prompts = False, "$ " in text
     for line in lines_of(text):
@@ -66,7 +73,8 @@ def commands_of_page(text: str) -> str:
         elif fence and is_shell:
             made.append(_PROMPT.sub("", line) if prompts else line)
         else:
-            made.append("")
+            indented = None if fence else _INDENTED.fullmatch(line)
+            made.append(indented[1] if indented else "")
     return "\n".join(made)
 
 

@@ -4,8 +4,9 @@ import functools
 from typing import Literal
 
 #: "instruction": a line that none begins; "stages": a Dockerfile without FROM; "bootstrap": a definition without its
-#: first line; "length": too many instructions or commands; "file": it cannot be opened, or is no text
-Kind = Literal["instruction", "stages", "bootstrap", "length", "file"]
+#: first line; "length": too many instructions or commands; "notebook": no JSON; "file": it cannot be opened, or is no
+#: text
+Kind = Literal["instruction", "stages", "bootstrap", "length", "notebook", "file"]
 
 
 class ReadError(Exception):

@@ -9,6 +9,7 @@ class NameFault(StrEnum):
     FOREIGN = "another maker's"
     UNKNOWN = "unknown"
     SEVERAL = "a generation of several architectures"
+    SLICE = "a slice of a GPU"
     NONE = "a list without a name"
     LONG = "too long for a list"
 

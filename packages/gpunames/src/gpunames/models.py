@@ -14,6 +14,8 @@ _ARCHITECTURE = re.compile(
     r"(?:(?:sm|compute)_?(?=\d+[af]?$)|(?=\d+\.))(?P<major>\d+)\.?(?P<minor>\d)[af]?", re.IGNORECASE
 )  #: sm_80, 8.0
 #: a model by its number alone, or an architecture: 3090, 2080ti, 89
+#: MIG 1g.5gb, as nvidia-smi lists a slice below its GPU
+_SLICE = re.compile(r"(?:NVIDIA\s+)?MIG[ -]\d+[cg].*", re.IGNORECASE)
 _NUMBER = re.compile(r"(\d{2,4})(?:\s*(?:TI|SUPER|LAPTOP))?")
 #: letters that a profile of NVIDIA's vGPU has behind a model's name: V100D-32Q
 _PROFILE = re.compile(r"(?<=\d)[A-Z]{1,2}(?=-\d+[ABCQ]\b)")
@@ -82,6 +84,8 @@ def model(gpu: str) -> str:
                 maker=other.what,
                 instead=other.instead,
             )
+    if _SLICE.fullmatch(typed):
+        raise GpuNameError(NameFault.SLICE, f"{gpu!r} is a slice of a GPU, which has that GPU's code", name=gpu)
     readings = (_architecture, _in_cloud, _named, _bare_number, _generation)
     if named := next(filter(None, (reading(typed.upper()) for reading in readings)), ""):
         return named
