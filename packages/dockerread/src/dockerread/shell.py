@@ -417,6 +417,8 @@ def _why(begun: Simple, *, is_named: bool) -> str:
     if is_named:
         return "a function is known to the shell alone"
     word = begun.words[0] if begun.words and begun.words[0] in _COMPOUND else "( … )"
+    if _COMPOUND.get(word) == "done":
+        return f"{word} repeats commands: write each of them out"
     return f"{word} takes one way or another where it runs"
 
 
