@@ -13,7 +13,7 @@ from graphcrate.cli.options import here, named, present, write
 from graphcrate.model.command import ETC, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.runtime import JOBS, RUNNERS
-from graphcrate.model.words import either, in_lines
+from graphcrate.model.words import either, in_lines, listed
 
 if TYPE_CHECKING:
     from graphcrate.host.context import Context
@@ -185,9 +185,12 @@ def _on_nodes(asked: "Job", target: str, ctx: "Context") -> "Job":
 
     if JOBS[asked.runtime].is_slurm and (known := catalog.find_partition(ctx, asked.partition, target)):
         return on_fabric(in_partition(asked, known.name, known.partition), known.fabric)
-    if target:
-        return on_fabric(asked, catalog.find_target(ctx, MachineRequest(target=target)).fabric)
-    return asked
+    if not target:
+        return asked
+    machine = catalog.find_target(ctx, MachineRequest(target=target))
+    if asked.partition and machine.partitions:
+        ctx.progress.note(f"{target} has no partition {asked.partition}; it has {listed(machine.partitions)}")
+    return on_fabric(asked, machine.fabric)
 
 
 def _command(where: str, asked: Mapping[str, object], nodes: int) -> str:

@@ -220,7 +220,10 @@ def _wants(driver: str, oldest: str, what: str, fix: str, source: str, target: T
 
 
 class _Code(NamedTuple):
-    """GPU code: whose, the driver that compiles its PTX, what to take instead, what to say where neither serves."""
+    """GPU code: whose, the driver that compiles its PTX, what to take instead, what to say where neither serves.
+
+    `instead` is empty where nothing else has code: graphlearn-torch's wheels have machine code up to sm_75 alone.
+    """
 
     owner: str
     sass: Sequence[str]
@@ -243,7 +246,8 @@ def _runs(code: _Code, target: Target, driver: str) -> Iterator[Finding]:
         yield Finding("jit", f"{what}: the driver compiles it at the first start", _BINARY, code.instead)
         if code.driver:
             needed, fix = f"{what}, which drivers from {code.driver} on compile", f"driver >= {code.driver}"
-            yield from _wants(driver, code.driver, needed, f"{fix}, or {code.instead}", _COMPATIBILITY, target)
+            fix += f", or {code.instead}" if code.instead else ""
+            yield from _wants(driver, code.driver, needed, fix, _COMPATIBILITY, target)
         else:
             yield Finding("unknown", f"{what}; which driver compiles that is not known", _COMPATIBILITY)
 
@@ -373,8 +377,7 @@ def _glt_code(stack: Software, target: Target, driver: str) -> Iterator[Finding]
         def otherwise(gpu: str, capability: str) -> Finding:
             return Finding("rejects", f"{name} has no code for {gpu}", _GLT, "another GPU")
 
-        instead = "a GPU up to sm_75"
-        code = _Code(f"{name} has", release.sass, release.ptx, release.driver, instead, otherwise)
+        code = _Code(f"{name} has", release.sass, release.ptx, release.driver, "", otherwise)
         yield from _runs(code, target, driver)
 
 

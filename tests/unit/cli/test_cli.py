@@ -296,6 +296,12 @@ def test_job_on_many_nodes_has_a_task_per_gpu_unless_no_per_gpu(outside, runtime
     assert "--ntasks-per-node=4" not in outside(*request, "--no-per-gpu")[1]
 
 
+def test_job_in_a_partition_that_its_target_lacks_names_those_that_it_has(outside):
+    job = ("job", "/a.sif", "--runtime", "singularity", "--command", "x", "--target", "dgx2", "--partition")
+    assert "dgx2 has no partition gpuu; it has dgx2" in outside(*job, "gpuu")[2]
+    assert "has no partition" not in outside(*job, "dgx2")[2]
+
+
 def test_job_takes_an_image_in_enroots_form_and_as_docker_writes_it(outside):
     forms = ("registry.example.com#team/pyg:1", "docker://registry.example.com/team/pyg:1")
     plain = outside("job", "registry.example.com/team/pyg:1", "--runtime", "pyxis", "--command", "python a.py")

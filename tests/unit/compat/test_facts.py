@@ -13,7 +13,7 @@ PYG = RECIPES["pyg"]
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ("v10", ("unknown GPU 'v10'; the nearest are V100", "choose one of: P100, ", "sm_80")),
+        ("v10", ("unknown GPU 'v10'; the nearest are V100", "choose one of: V100, V100S, M10, P100, ", "sm_80")),
         ("v100,mi300", ("'mi300' is a GPU of AMD's: these images are for CUDA", "PyTorch for ROCm")),
         ("mps", ("a processor of Apple's", "runs on the CPU of any x86-64 machine")),
         ("ampere", ("Ampere is several architectures: sm_80 (A100, ", "sm_80,sm_86")),
