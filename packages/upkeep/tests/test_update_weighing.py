@@ -17,7 +17,8 @@ from graphcrate.resolve.sources.source import Link
 from tests.made import KNOWN, OF_ONE_DAY, RECIPES, bookworm, refused
 from tests.made import wheel as locked_wheel
 from upkeep.news import recipe_text, review
-from upkeep.news.weighing import News, dated, weigh
+from upkeep.news.followed import News
+from upkeep.news.weighing import dated, weigh
 from upkeep.releases import ListedRelease, releases_of
 
 TODAY = datetime.date(2026, 11, 26)

@@ -8,8 +8,8 @@ from graphcrate.compat.variants.newer import PLACE, KnownNews
 from graphcrate.host.context import Context
 from graphcrate.host.disk.sealed import kept
 from graphcrate.model.recipe import Recipe
+from upkeep.news.changes import VariantChange
 from upkeep.news.review import Review
-from upkeep.news.weighing import VariantChange
 
 
 def remember(review: Review, recipes: Sequence[Recipe], ctx: Context) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphcrate.model.errors import RecipeError
-from upkeep.news.weighing import VariantChange
+from upkeep.news.changes import VariantChange
 
 _VARIANT = re.compile(r"^\[\[variant\]\][ \t]*$", re.MULTILINE)
 _CANDIDATE = re.compile(r"^\[\[variant\.candidate\]\][ \t]*$", re.MULTILINE)

@@ -11,7 +11,7 @@ from graphcrate.model.command import command
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.platform import DEFAULT, platform_named
 from graphcrate.model.words import joined, size
-from upkeep.news.weighing import HeldBack, VariantChange
+from upkeep.news.changes import HeldBack, VariantChange
 
 _SHOWN = 12  #: packages of a lock that are named
 

@@ -34,9 +34,11 @@ from graphcrate.resolve.sources.request_sources import Sources
 from upkeep import staged
 from upkeep.news import known as known_news
 from upkeep.news import listings, recipe_text, torch_builds
+from upkeep.news.changes import HeldBack, VariantChange
+from upkeep.news.followed import News
 from upkeep.news.listings import COMPANIONS, PYG, STACK, TORCH, Answers
 from upkeep.news.review import LockChange, Review, lock_change
-from upkeep.news.weighing import HeldBack, News, VariantChange, weigh
+from upkeep.news.weighing import weigh
 from upkeep.releases import ListedRelease
 from upkeep.request import UpdateRequest
 from upkeep.staged import FailedCommandError, StagedCheckout
