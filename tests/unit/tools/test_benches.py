@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from bench import audit_imports, container_cost, programs, steps
+from bench import audit_imports, container_cost, steps
 from bench.audit_record import (
     Finding,
     Idle,
@@ -17,9 +17,6 @@ from bench.audit_record import (
     summary,
 )
 from bench.page import PAGE, Section
-from bench.programs import Measured, section
-from graphcrate.model.report import SmokeReport
-from graphcrate.model.suite import SUITES
 
 FINE = Outcome(ok=True, package="torchvision")
 BROKEN = Outcome(ok=False, error="/x/_C.so: undefined symbol: _ZN5torch3jit6ScriptE", package="torchvision")
@@ -141,13 +138,6 @@ def test_committed_bench_pairs_are_unique_and_at_least_48():
 # The benches that write sections of docs/performance.md
 
 
-VERSIONS = {"torch": "2.3.1+cu121", "pyg": "2.5.3", "torch_sparse": "0.6.18", "graphlearn_torch": "0.2.4"}
-
-
-def report(suite, status="passed", reason="", **metrics):
-    return SmokeReport(suite=suite, status=status, device="cpu", seconds=9.0, metrics=metrics, reason=reason)
-
-
 def test_bench_section_replaces_the_old_one():
     one = Section("one", "bench/one.py")
     page = f"# Title\n{one.begin}old\n{one.end}\n## Next\n"
@@ -155,9 +145,8 @@ def test_bench_section_replaces_the_old_one():
     for broken in ("", page.replace(one.begin, ""), page.replace(one.end, "")):
         with pytest.raises(ValueError, match="no place for the section: <!-- one: written by bench/one"):
             one.put(broken, "new\n")
-    for bench in (container_cost, programs):
-        text = PAGE.read_text(encoding="utf-8")
-        assert text.count(bench.SECTION.begin) == text.count(bench.SECTION.end) == 1
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.count(container_cost.SECTION.begin) == text.count(container_cost.SECTION.end) == 1
 
 
 def test_container_cost_is_compared_round_by_round():
@@ -170,32 +159,6 @@ def test_container_cost_is_compared_round_by_round():
         "| docker 28 | 1.450 | 1.000 (0.900 … 1.100) | 6.5 | 26.0 |",
     ]
     assert container_cost.seconds("1m2.50s") == 62.5
-
-
-def test_bench_program_reports_seconds_per_epoch_or_iterations_per_second():
-    assert set(programs.PROGRAMS) <= set(SUITES)
-    assert programs.told(report("dna", seconds_per_epoch=0.8)) == "0.8 s/epoch"
-    assert programs.told(report("ddp", iterations_per_second=12, seconds_per_epoch=2.0)) == "12 iterations/s"
-    assert programs.told(report("glt-distributed", iterations_per_second=9.5)) == "9.5 iterations/s"
-
-
-def test_bench_run_without_a_figure_is_an_error():
-    for found, words in (
-        (report("ddp", "failed", "rank 1 died", iterations_per_second=3.0), "ddp failed: rank 1 died"),
-        (report("dna"), "dna gives no seconds_per_epoch"),
-        *((report("ddp", iterations_per_second=value), "ddp gives no iterations_per_second") for value in (0.0, "nan")),
-    ):
-        with pytest.raises(SystemExit, match=words):
-            programs.told(found)
-
-
-def test_bench_table_has_a_row_per_image_program_and_device():
-    rates = (report("ddp", iterations_per_second=rate, versions=VERSIONS, backend="nccl") for rate in (30, 10, 20))
-    text = section("today", [Measured("glt:1", "ddp", "2 x NVIDIA A100-SXM4-40GB", tuple(rates))])
-    assert text.splitlines()[-1] == (
-        "| `glt:1` | torch 2.3.1+cu121, PyG 2.5.3, GLT 0.2.4, nccl | `ddp.py`, 2 processes "
-        "| 2 x NVIDIA A100-SXM4-40GB | 20.000 (10.000 … 30.000) iterations/s |"
-    )
 
 
 def test_bench_of_steps_counts_each_event_once_and_what_no_step_has():
