@@ -9,7 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from graphcrate.model.words import visible
 
@@ -63,6 +63,16 @@ def console(**options: Any) -> "Console":  # noqa: ANN401 (rich's own)
     from rich.segment import Segment
 
     class VisibleConsole(Console):
+        @property
+        def file(self) -> IO[str]:
+            # While bars are shown rich stands between us and the stream, and gives ours as that behind it.
+            stream = super().file
+            return stream.stream if isinstance(stream, _Visible) else stream
+
+        @file.setter
+        def file(self, new_file: IO[str]) -> None:
+            self._file = new_file
+
         def _render_buffer(self, buffer: Iterable[Segment]) -> str:
             shown = (each if each.control else Segment(visible(each.text), each.style) for each in buffer)
             return super()._render_buffer(shown)

@@ -121,6 +121,31 @@ def test_bars_on_a_terminal_are_drawn_and_show_others_escapes(monkeypatch):
     assert r"\u001b]0;x.whl" in out.getvalue()
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_bars_on_the_terminals_own_stream_move_its_cursor_and_colour_it(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out, err = io.StringIO(), Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    streams.prepare()
+    progress = Stderr()
+    with progress.task("copying \x1b]0;x\x07", 100) as task:
+        task.advance(50)
+        progress.note("a line meanwhile")
+        print("of another \x1b[2J", file=sys.stderr)
+    text = err.getvalue()
+    assert "\r\x1b[2K" in text, "a frame is drawn over the one before"
+    assert "u000d" not in text
+    assert "\x1b]" not in text
+    assert "\x1b[2J" not in text
+    assert r"\u001b]0;x" in text
+
+
 def test_consoles_are_made_in_one_place():
     making = {
         module
