@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import typer.core
 
 from graphcrate.cli import retyped, spoken
+from graphcrate.cli.characters import check_characters
 from graphcrate.host import settings, streams, trace
 from graphcrate.model.command import CHECKOUT_PROGRAM, ETC, Command, command, is_upkeeps, setting, without
 from graphcrate.model.errors import GraphcrateError, UsageError
@@ -224,6 +225,7 @@ def run(commands: Callable[[], object]) -> None:
 
     interrupt_on_terminate()
     with exiting():
+        check_characters(sys.argv[1:])
         trace.begin(settings.environment(), sys.argv[1:])
         try:
             commands()

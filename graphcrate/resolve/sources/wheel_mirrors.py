@@ -31,6 +31,7 @@ class WheelMirror(msgspec.Struct, frozen=True, kw_only=True):
     pyg: str = ""  #: `{page}` is `torch-2.0.0+cu118.html`
     pypi: str = ""
     crates: str = ""
+    called: tuple[str, ...] = ()  #: as its users call it
 
 
 MIRRORS = {
@@ -38,14 +39,18 @@ MIRRORS = {
         pytorch="https://mirror.sjtu.edu.cn/pytorch-wheels/{tag}",
         pypi=INDEX_COPIES["sjtu"],
         crates="https://mirror.sjtu.edu.cn/crates.io/crates/{crate}/{crate}-{version}.crate",
+        called=("上交", "上海交大", "思源"),
     ),
     "aliyun": WheelMirror(
         pytorch="https://mirrors.aliyun.com/pytorch-wheels/{tag}/",
         pytorch_kind=SourceKind.LINKS,
         pypi=INDEX_COPIES["aliyun"],
+        called=("阿里", "阿里云"),
     ),
-    "nju": WheelMirror(pytorch="https://mirror.nju.edu.cn/pytorch/whl/{tag}", pypi=INDEX_COPIES["nju"]),
-    "tuna": WheelMirror(pypi=INDEX_COPIES["tuna"]),
+    "nju": WheelMirror(
+        pytorch="https://mirror.nju.edu.cn/pytorch/whl/{tag}", pypi=INDEX_COPIES["nju"], called=("南大", "南京大学")
+    ),
+    "tuna": WheelMirror(pypi=INDEX_COPIES["tuna"], called=("清华", "清华大学")),
 }
 PYTORCH_MIRRORS = tuple(name for name, mirror in MIRRORS.items() if mirror.pytorch)
 
@@ -65,6 +70,8 @@ def mirror_of(request: SourceOptions) -> WheelMirror:
                 next_step=command("image", ETC, mirror="https://mirror.example.com/pytorch"),
             )
         return WheelMirror(pytorch=base + "/{tag}", pyg=base + "/{page}")
+    if known := next((mirror for mirror in MIRRORS.values() if request.mirror in mirror.called), None):
+        return known
     if request.mirror not in MIRRORS:
         word = request.mirror.lower()
         meant = next((name for name, mirror in MIRRORS.items() if word in mirror.pypi or word.startswith(name)), "sjtu")
