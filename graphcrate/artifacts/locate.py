@@ -1,6 +1,7 @@
 """Locate the image that a user names: a build of ours, a path, an engine's store, a registry."""
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Literal
 from graphcrate.artifacts import names, origin
 from graphcrate.artifacts.reports import read_report
 from graphcrate.host.sandbox.emulation import this_machine
-from graphcrate.model.command import command, for_shell, without
+from graphcrate.model.command import USUAL_STACK, command, for_shell, without
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.model.report import Artifact, BuildReport
@@ -212,10 +213,16 @@ def _missing(ref: str, output: Path) -> UsageError:
     if is_image_file(ref):
         return _missing_file(Path(ref), present)
     near = difflib.get_close_matches(ref, present, n=3, cutoff=0.3) or present[:3]
+    stack, _, tag = ref.partition(":")
+    label = re.fullmatch(r"(?:cu(?P<major>\d+)(?P<minor>\d)|cpu)", tag)
+    name = stack if re.fullmatch(r"[a-z][a-z0-9-]*", stack) else USUAL_STACK
+    cuda = "11.8" if name == USUAL_STACK else None
+    if label:
+        cuda = f"{label['major']}.{label['minor']}" if label["major"] else "cpu"
     return UsageError(
         f"there is no image {ref!r}" + (f"; there are {', '.join(near)}" if near else f" in {output}/"),
         cause=f"An image is {FORMS}.",
-        next_step=f"{command('image', 'pyg', cuda='11.8')}    builds one",
+        next_step=f"{command('image', name, cuda=cuda)}    builds one; {command('list')} has the stacks and versions",
     )
 
 

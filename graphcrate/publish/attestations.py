@@ -12,7 +12,8 @@ from graphcrate.checks.reading import read_image
 from graphcrate.host.context import Context
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, ResolutionError
-from graphcrate.model.report import BuildParameters
+from graphcrate.model.lock import encode
+from graphcrate.model.report import BuildParameters, BuildReport
 from graphcrate.oci.registry import Repository
 from graphcrate.publish import predicates, provenance
 from graphcrate.publish.policy import ImageEvidence
@@ -56,7 +57,9 @@ def files(candidate: ImageEvidence, ctx: Context) -> dict[str, bytes]:
     about = of(candidate, candidate.report.digest, ctx)
     documents = {predicates.KINDS[document.predicate_type][1]: statement.encode(document) for document in about}
     folder = candidate.layout.path.parent
-    return {**{name: (folder / name).read_bytes() for name in ("report.json", "lock.json")}, **documents}
+    report = codec.decode((folder / "report.json").read_bytes(), BuildReport)
+    mine = {"report.json": encode(predicates.public(report)), "lock.json": (folder / "lock.json").read_bytes()}
+    return mine | documents
 
 
 class AttachedStatements(msgspec.Struct, frozen=True, kw_only=True):

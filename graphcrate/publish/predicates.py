@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.model.report import SmokeReport, StartUp
+from graphcrate.model.report import BuildReport, SmokeReport, StartUp
 from graphcrate.model.values import OURS
 
 BILL = "https://cyclonedx.org/bom"  #: in-toto's type of a CycloneDX document
@@ -37,6 +37,16 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tag: str
     digest: str
+
+
+def public(report: BuildReport) -> BuildReport:
+    """Return a build's report without what tells of the machines that tested the image."""
+
+    def plain(suite: SmokeReport) -> SmokeReport:
+        return msgspec.structs.replace(suite, **dict.fromkeys(_PRIVATE, ""))
+
+    first = plain(report.smoke) if report.smoke else None
+    return msgspec.structs.replace(report, smoke=first, suites=tuple(map(plain, report.suites)))
 
 
 def smoke(

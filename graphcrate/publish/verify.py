@@ -117,7 +117,8 @@ def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
 
 
 def _of_file(request: VerifyRequest) -> Verification:
-    path = Path(request.ref)
+    given = Path(request.ref)
+    path = given.resolve() if given.is_symlink() else given  # the newest one's name, beside which no signature is
     unfit = {"--published-as": request.published_as, "--rebuild": request.rebuild, "--wheels": request.wheels}
     if options := [*filter(unfit.get, unfit), *(["--platform"] if request.platform else [])]:
         raise UsageError(f"{options[0]} is for an image on a registry", next_step=f"leave {options[0]} out")
@@ -142,7 +143,7 @@ def _of_file(request: VerifyRequest) -> Verification:
     else:
         is_same = checksum.split()[:1] == [sha256.encode()]
         checks.append(VerifyCheck("checksum", is_same, f"of {'this very' if is_same else 'another'} file"))
-    return Verification(reference=str(path), digest=f"sha256:{sha256}", checks=tuple(checks), statements=())
+    return Verification(reference=str(given), digest=f"sha256:{sha256}", checks=tuple(checks), statements=())
 
 
 def _beside(path: Path, ending: str) -> bytes | None:

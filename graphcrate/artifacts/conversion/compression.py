@@ -52,7 +52,7 @@ def note_choice(job: Conversion, compression: Compression) -> None:
         return
     since, kernel, name = facts.limit("kernel-zstd").since, job.kernel, job.target.name
     if compression is Compression.GZIP:
-        why = f"gzip, since Linux {kernel} mounts zstd from {since} on"
+        why = f"gzip: Linux mounts zstd from {since} on, and this is {kernel}"
     elif kernel:
         why = f"zstd, which Linux {kernel} mounts"
     else:

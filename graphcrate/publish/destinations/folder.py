@@ -257,12 +257,16 @@ class SharedFolder(Destination):
             latest = None if form == "delta" else self.path / name  # the newest delta is another user's
             with _made(image, request, form, target, latest, ctx) as (source, sha256):
                 signature = keys.sign_file(key, sha256) if key else b""
+                beside = target.with_name(f"{target.name}{keys.SIGNATURE}")
+                was_signed = beside.exists()
                 linked = publish(
                     *(source, sha256, target, latest),
                     progress=ctx.progress,
                     replace=request.replace,
                     signature=signature,
                 )
+                if was_signed and not beside.exists():
+                    ctx.progress.warn(f"the signature of the {target.name} before is gone; --key signs this one")
             runtime, line = self._line(form, target, latest if linked and latest else target, report, base)
             lines[runtime] = line
             written.append((target, sha256))

@@ -161,7 +161,7 @@ def test_convert_compression_follows_the_kernel(tmp_path, image):
     ("target", "more", "compression", "words"),
     [
         ("", {}, "zstd", ("zstd, for FUSE and Linux from 4.14 on", "KERNEL=3.10")),
-        ("dgx2", {}, "gzip", ("gzip, since Linux 3.10 mounts zstd from 4.14 on",)),
+        ("dgx2", {}, "gzip", ("gzip: Linux mounts zstd from 4.14 on, and this is 3.10",)),
         ("dgx2", {"kernel": "5.14"}, "zstd", ("zstd, which Linux 5.14 mounts",)),
         ("gone", {}, "zstd", ("for FUSE",)),
         ("./mine.toml", {}, "zstd", ("for FUSE",)),

@@ -86,3 +86,20 @@ def test_locate_of_a_name_gives_the_newest_passed_image_or_the_link_target(image
     assert locate("pyg:mine", Path("dist")).path == Path("dist/pyg/mine/oci")
     with pytest.raises(UsageError, match="no image 'glt'"):
         locate("glt", Path("dist"))
+
+
+@pytest.mark.parametrize(
+    ("ref", "step"),
+    [
+        ("pyg:none", "make image CUDA=11.8"),
+        ("torch:cu128", "make image STACK=torch CUDA=12.8"),
+        ("glt:cu121", "make image STACK=glt CUDA=12.1"),
+        ("torch:cpu", "make image STACK=torch CUDA=cpu"),
+        ("mine:1", "make image STACK=mine"),
+        ("A/b:c", "make image CUDA=11.8"),
+    ],
+)
+def test_missing_image_has_the_command_that_builds_what_its_name_says(ref, step, tmp_path):
+    with pytest.raises(UsageError, match="there is no image") as caught:
+        locate(ref, tmp_path)
+    assert caught.value.next_step.partition("    ")[0] == step

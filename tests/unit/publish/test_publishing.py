@@ -317,6 +317,8 @@ def test_file_of_a_folder_is_signed_and_verified_by_what_is_beside_it(publish, t
         return {check.what: check.ok for check in found.checks}
 
     assert told(key=public) == {"signature": True, "checksum": True}
+    newest = verify.run(verify.VerifyRequest(ref=str(path.with_name("torch.sif")), key=public), None, None)
+    assert (newest.reference, [check.ok for check in newest.checks]) == (str(path.with_name("torch.sif")), [True, True])
     assert told(key=other) == {"signature": False, "checksum": True}
     with pytest.raises(UsageError, match="--rebuild is for an image on a registry"):
         told(rebuild=True)
@@ -329,6 +331,20 @@ def test_file_of_a_folder_is_signed_and_verified_by_what_is_beside_it(publish, t
     (path.parent / f"{path.name}.sha256").unlink()
     found = verify.run(verify.VerifyRequest(ref=str(path)), None, None)
     assert [(check.ok, check.note) for check in found.checks] == [(True, True), (True, True)]
+
+
+def test_files_of_a_shared_folder_name_no_machine_that_tested_the_image(folder, publish, tmp_path, monkeypatch):
+    made = folder / "torch.sif"
+    made.write_bytes(bytes(sif.MAGIC_OFFSET) + sif.MAGIC)
+    sha256 = tars.sha256(made.read_bytes())[7:]
+    monkeypatch.setattr(destination_module, "convert", lambda *_: SimpleNamespace(path=str(made), sha256=sha256))
+    publish(tmp_path / "shared")
+    files = [path for path in (tmp_path / "shared").rglob("*") if path.is_file()]
+    assert len(files) > len(PROOFS)
+    assert [path for path in files if b"secret-node" in path.read_bytes()] == []
+    (report,) = (tmp_path / "shared").rglob("report.json")
+    (suite,) = msgspec.json.decode(report.read_bytes(), type=BuildReport).suites
+    assert (suite.status, suite.device, suite.node) == ("passed", "Tesla V100", "")
 
 
 @pytest.mark.parametrize("beside", [b"", b"not base64 \xff", b"AAAA", b"MEUC" * 30])
