@@ -7,7 +7,7 @@ import typer
 
 from graphcrate.cli import options
 from graphcrate.cli.options import here, write
-from graphcrate.model.command import command
+from graphcrate.model.command import command, for_shell
 from graphcrate.model.errors import UsageError
 from graphcrate.model.words import in_lines, joined, number_of
 
@@ -68,6 +68,7 @@ def _of_site(
     from graphcrate.compat.variants.request import SourceOptions
     from graphcrate.inputs.shared import stock
     from graphcrate.inputs.shared.named import shared_cache
+    from graphcrate.inputs.shared.places import CacheFolder
 
     ctx = here()
     shared = shared_cache(SourceOptions(**of_site), ctx, gives=action == "push")
@@ -76,6 +77,9 @@ def _of_site(
             "no shared cache is named",
             next_step=f"{command('cache', 'list', cache='/shared/cache', cache_trust='cosign.pub')}    (for example)",
         )
+    absent = [place.path for place in shared.places if isinstance(place, CacheFolder) and not place.path.is_dir()]
+    if absent and action != "push":
+        raise UsageError(f"there is no folder {absent[0]}", next_step=f"ls -d {for_shell(absent[0])}")
     actions: dict[str, Callable[[], list[stock.StockLine]]] = {
         "list": lambda: stock.listed(shared),
         "push": lambda: site_stock.push(shared, output, ctx),

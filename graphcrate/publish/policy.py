@@ -100,7 +100,7 @@ def examine(request: PublishRequest, ctx: Context) -> ImageEvidence:
     if not report.build_key:
         raise UsageError(
             f"{request.ref} was not built here: what is in it and whether it runs is not known",
-            next_step=f"{IMAGE_AGAIN}    builds one that can be published",
+            next_step=f"{command('list')}    has the stacks that are built, tested and published here",
         )
     audit = _read(folder / broken.AUDIT, Audit)
     lock = _lock(folder / "lock.json")

@@ -39,6 +39,8 @@ THREADS = 4  #: files at once
 _SLOWEST = 1 << 20  #: bytes a second that writing is waited for
 _REFUSED = "refused"  #: folder of the cache with what turned out wrong here
 OTHER_HERE = "made here it was another file"
+OTHER_FILES = "its files are not what was signed"
+_FILES = b"files"  #: in the record of an entry with such files; that of another one is empty
 _Result = TypeVar("_Result")
 
 
@@ -85,8 +87,8 @@ class SiteCache:
             return None
         known = entry.opened(answer[0], kind, key, self.trusted)
         why = known if isinstance(known, str) else objection(known)
-        if isinstance(known, CacheEntry) and not why and self.is_refused(known):
-            why = OTHER_HERE
+        if isinstance(known, CacheEntry) and not why:
+            why = self.refusal(known)
         if why or isinstance(known, str):
             self.ctx.progress.note(f"{place.name}: {title} is not taken: {why}")
             return None
@@ -227,12 +229,14 @@ class SiteCache:
 
     def _put(self, place: CachePlace, signer: keys.PrivateKey, new: CacheEntry, sources: Mapping[str, Path]) -> bool:
         """Put an entry with these files into a place; False where one that counts is there."""
-        there, own = place.read(new.tag), [*self.trusted, signer.public_key()]
-        if there is not None and isinstance(entry.opened(there, new.kind, new.key, own), CacheEntry):
+        data, own = place.read(new.tag), [*self.trusted, signer.public_key()]
+        there = entry.opened(data, new.kind, new.key, own) if data is not None else ""
+        if isinstance(there, CacheEntry) and self.refusal(there) != OTHER_FILES:
             return False
         files = tuple(SharedFile.of(path, name) for name, path in sources.items())
         new = msgspec.structs.replace(new, files=files)
         place.write(new, entry.sealed(new, signer), list(sources.values()))
+        self.note_files(new, whole=True)
         return True
 
     def require_no_failure(self) -> None:
@@ -243,9 +247,19 @@ class SiteCache:
                 next_step="the same command again goes on where it stopped",
             )
 
-    def is_refused(self, known: CacheEntry) -> bool:
-        """Tell whether an entry turned out wrong here."""
-        return self._refusal(known).exists()
+    def refusal(self, known: CacheEntry) -> str:
+        """Return why an entry turned out wrong here; empty where it did not."""
+        try:
+            return OTHER_FILES if self._refusal(known).read_bytes() == _FILES else OTHER_HERE
+        except FileNotFoundError:
+            return ""
+
+    def note_files(self, known: CacheEntry, *, whole: bool) -> None:
+        """Keep whether all files of an entry are what was signed, for later commands."""
+        if not whole:
+            self.ctx.cache.write(self._refusal(known), _FILES)
+        elif self.refusal(known) == OTHER_FILES:
+            self._refusal(known).unlink(missing_ok=True)
 
     def _refusal(self, known: CacheEntry) -> Path:
         return self.ctx.cache.path(_REFUSED, f"{known.key}-{known.files[0].sha256}")

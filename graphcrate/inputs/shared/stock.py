@@ -13,7 +13,7 @@ from graphcrate.host.disk.trees import remove_tree
 from graphcrate.inputs.shared import entry
 from graphcrate.inputs.shared.entry import COMPILED, CacheEntry
 from graphcrate.inputs.shared.places import CacheFolder, CachePlace, RegistryCache
-from graphcrate.inputs.shared.site_cache import OTHER_HERE, SiteCache
+from graphcrate.inputs.shared.site_cache import OTHER_FILES, SiteCache
 from graphcrate.model.command import command
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.words import number_of, printable
@@ -89,11 +89,13 @@ def read(shared: SiteCache, ctx: Context) -> list[StockLine]:
     for place in shared.places:
         for held in _held(shared, place):
             why = held.why
-            if held.known is not None and not why:
+            if held.known is not None and why in ("", OTHER_FILES):
                 with ctx.cache.folder() as folder:
                     targets = {file.name: folder / file.name for file in held.known.files}
                     is_whole = shared.bring(place, held.known, targets, held.known.title or held.tag)
-                why = "" if is_whole else "its files are not what was signed"
+                why = "" if is_whole else OTHER_FILES
+                if isinstance(place, CacheFolder):  # a registry compares what it is given
+                    shared.note_files(held.known, whole=is_whole)
             lines.append(held.line(place, why))
     shared.require_no_failure()
     return lines
@@ -107,7 +109,7 @@ def raise_if_faulty(lines: list[StockLine]) -> None:
             f"{len(faulty)} of {len(lines)} entries are faulty; first {faulty[0].tag}: {faulty[0].why}",
             cause="No build takes them: each file is compared with what was signed.",
             next_step=f"{command('cache', 'prune', cache=faulty[0].place, cache_trust='cosign.pub')}    "
-            "(shows what can be removed)",
+            "(shows what can be removed); `push` of one that has it whole brings it again",
         )
 
 
@@ -159,7 +161,7 @@ def _held(shared: SiteCache, place: CachePlace) -> Iterator[_Held]:
         if isinstance(known, str):
             yield _Held(tag=tag, known=entry.claimed(data), why=known)
         else:
-            yield _Held(tag=tag, known=known, why=OTHER_HERE if shared.is_refused(known) else "")
+            yield _Held(tag=tag, known=known, why=shared.refusal(known))
 
 
 def _useless(held: _Held, days: int) -> str:

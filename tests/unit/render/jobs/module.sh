@@ -1,6 +1,7 @@
 #!/bin/sh
 # Writes the module pyg/2.3.1 for Lmod and environment-modules below a folder of MODULEPATH: sh THIS-FILE FOLDER
 set -eu
+umask 022  # all users load it
 folder=${1:?the folder of modulefiles, as module use takes it}
 name=pyg/2.3.1
 programs=$folder/.graphcrate/$name
@@ -39,4 +40,4 @@ set here [file dirname $ModulesCurrentModulefile]
 prepend-path PATH $here/../.graphcrate/pyg/2.3.1
 EOF
 mv "$programs/module.new" "$folder/$name"
-echo "next: module use $folder; module load $name" >&2
+echo "next: module use '$folder'; module load $name" >&2
