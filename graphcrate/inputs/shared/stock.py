@@ -96,7 +96,7 @@ def read(shared: SiteCache, ctx: Context) -> list[StockLine]:
                 why = "" if is_whole else OTHER_FILES
                 if isinstance(place, CacheFolder):  # a registry compares what it is given
                     shared.note_files(held.known, whole=is_whole)
-            lines.append(held.line(place, why))
+            lines.append(msgspec.structs.replace(held, why=why).line(place))
     shared.require_no_failure()
     return lines
 

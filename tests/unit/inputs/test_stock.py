@@ -108,6 +108,47 @@ def test_verify_reads_all_files_and_names_the_entry_whose_bytes_changed(filled, 
         stock.raise_if_faulty(lines)
 
 
+def changed_blob(folder):
+    """Change the one file of a shared folder; return its path and its bytes before."""
+    (blob,) = folder.glob("blobs/sha256/*")
+    before = blob.read_bytes()
+    blob.chmod(0o644)
+    blob.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    return blob, before
+
+
+def test_entry_whose_bytes_changed_is_listed_and_pruned_from_its_verify_on(filled, user):  # noqa: F811
+    second = user("second", filled)
+    changed_blob(filled)
+    assert stock.prune(second.cache, 0, remove=False) == [], "it reads no files"
+    stock.read(second.cache, second.ctx)
+    for lines in (stock.listed(second.cache), stock.prune(second.cache, 0, remove=True)):
+        assert [line.why for line in lines] == ["its files are not what was signed"]
+    assert stock.listed(second.cache) == []
+
+
+def test_push_of_an_entry_whose_bytes_changed_brings_it_again_and_it_counts(filled, user):  # noqa: F811
+    giver = user("giver", filled, signs=True)
+    blob, before = changed_blob(filled)
+    wheels = giver.make()
+    giver.cache.give(wheels)
+    assert blob.read_bytes() != before, "nothing has read it"
+    stock.read(giver.cache, giver.ctx)
+    giver.cache.give(wheels)
+    assert blob.read_bytes() == before
+    assert [line.why for line in stock.read(giver.cache, giver.ctx)] == [""]
+    assert user("third", filled).take() == [WHEEL]
+
+
+def test_verify_of_an_entry_that_was_repaired_elsewhere_takes_it_again(filled, user):  # noqa: F811
+    second = user("second", filled)
+    blob, before = changed_blob(filled)
+    stock.read(second.cache, second.ctx)
+    blob.write_bytes(before)
+    assert [line.why for line in stock.read(second.cache, second.ctx)] == [""]
+    assert [line.why for line in stock.listed(second.cache)] == [""]
+
+
 def test_verify_of_a_place_that_fails_in_the_middle_is_an_error_and_no_verdict(registry_place, registry, user):  # noqa: F811
     registry.faults["/blobs/"] = [403] * 99
     second = user("second", registry_place)
