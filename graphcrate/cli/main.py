@@ -339,7 +339,7 @@ def list_(
     if as_json:
         write(tables.described(ctx, recipes), "", as_json=True)
         return
-    from graphcrate.compat.variants.support import MARKS, support
+    from graphcrate.compat.variants.support import support
 
     if not gpus:
         sys.stdout.write(in_lines(tables.variants(ctx, recipes)))
@@ -347,7 +347,7 @@ def list_(
     console = streams.console(soft_wrap=True, highlight=False)
     for recipe in recipes:
         console.print(tables.heat_map(support(recipe)), end="\n\n")
-    console.print("   ".join(f"{mark} {meaning}" for mark, meaning in MARKS.values()))
+    console.print(tables.legend())
     console.print("\n".join(tables.other_machines()))
 
 

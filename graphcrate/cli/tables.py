@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _MARK_STYLES: dict[Mark, str] = {
     "native": "green", "jit": "yellow", "built": "cyan", "unknown": "dim", "rejected": "dim",
 }  # fmt: skip
+_PLAIN_SIGNS: dict[Mark, str] = {"native": "#", "jit": "+", "built": "o", "unknown": "?", "rejected": "."}
 _HEADS = ("stack", "CUDA", "torch", "PyG", "Python", "GPUs", "driver ≥", "lock")
 
 
@@ -246,8 +247,23 @@ def heat_map(on_gpus: Support) -> Text:
         drawn.append(f"\n{name:{width}}")
         for cuda in on_gpus.drivers:
             mark = row.cells[cuda].mark
-            drawn.append(f"{MARKS[mark][0]:>6}", _MARK_STYLES[mark])
+            drawn.append(f"{_sign(mark):>6}", _MARK_STYLES[mark])
     return drawn
+
+
+def legend() -> str:
+    """Return the marks of `heat_map` with their meanings, in a line."""
+    return "   ".join(f"{_sign(mark)} {meaning}" for mark, (_, meaning) in MARKS.items())
+
+
+def _sign(mark: Mark) -> str:
+    """Return a mark in a character that stdout can write: each its own in ASCII, too."""
+    sign = MARKS[mark][0]
+    try:
+        sign.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return _PLAIN_SIGNS[mark]
+    return sign
 
 
 def other_machines() -> Iterator[str]:

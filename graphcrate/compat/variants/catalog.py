@@ -81,15 +81,15 @@ def refuse_unknown_cuda(recipe: Recipe, cuda: str, again: Again | None = None, f
         raise (RecipeError if place else UsageError)(
             f"{place}recipe {recipe.name} has no variant for CUDA {cuda!r}; "
             f"the nearest {'are' if len(near) > 1 else 'is'} {' and '.join(near)}",
-            next_step=f"{step}    ({_where_shown(cuda)})",
+            next_step=f"{step}    ({_where_shown(recipe.name, cuda)})",
         )
     return variant
 
 
-def _where_shown(cuda: str) -> str:
+def _where_shown(recipe: str, cuda: str) -> str:
     """Say what to ask about a CUDA version that no variant has: nvidia-smi may show it."""
     if driver_table.own_driver(cuda):
-        return f"{command('explain', driver=cuda)} says what runs where nvidia-smi shows it"
+        return f"{command('explain', recipe, driver=cuda)} says what runs where nvidia-smi shows it"
     return f"{command('list')} shows all"
 
 

@@ -78,7 +78,10 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Finding(NamedTuple):
-    """A rule's finding on a stack and a target with one driver (empty: not known)."""
+    """A rule's finding on a stack and a target with one driver (empty: not known).
+
+    `fix` of an assumption: the oldest driver, of which the newest of all rules counts.
+    """
 
     effect: Literal["rejects", "unknown", "jit", "assumes", "note", "loses"]
     what: str
@@ -109,11 +112,17 @@ def _judge(stack: Software, target: Target, driver: str) -> Judgement:
     return Judgement(
         status=status,
         reasons=(*by_effect["unknown"], *by_effect["jit"]),
-        assumes=tuple(dict.fromkeys(reason.what for reason in by_effect["assumes"])),
+        assumes=_assumed(by_effect["assumes"]),
         notes=tuple(dict.fromkeys(reason.what for reason in by_effect["note"])),
         lost=tuple(dict.fromkeys(reason.what for reason in by_effect["loses"])),
         driver=driver,
     )
+
+
+def _assumed(reasons: Sequence[Reason]) -> tuple[str, ...]:
+    """Return assumptions once each, of several on the driver the one that holds for all."""
+    newest = max((reason.fix for reason in reasons if reason.fix), key=numbers, default="")
+    return tuple(dict.fromkeys(reason.what for reason in reasons if reason.fix in ("", newest)))
 
 
 def gpu_code(stack: Software, model: str) -> GpuVerdict:
@@ -212,7 +221,7 @@ def _wants(driver: str, oldest: str, what: str, fix: str, source: str, target: T
     have, want = numbers(driver), numbers(oldest)
     if not driver:
         first = max((oldest, *map(driver_table.first_driver, target.gpus or ())), key=numbers)
-        yield Finding("assumes", f"driver {driver_table.drivers_from(first, target.gpus or ())}")
+        yield Finding("assumes", f"driver {driver_table.drivers_from(first, target.gpus or ())}", fix=first)
     elif have == want[: len(have)] and len(have) < len(want):
         yield Finding("assumes", f"driver {oldest} or newer, of the branch {driver}")
     elif have < want:

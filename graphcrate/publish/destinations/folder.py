@@ -87,7 +87,8 @@ def publish(
             if content:
                 _write_beside(path, content, target, there)
         if not target.stat().st_mode & stat.S_IRGRP:
-            progress.note(f"{target} is for its owner alone (umask): chmod g+r lets your group read it")
+            opened = f"chmod -R g+rX {for_shell(folder)}"
+            progress.note(f"{target} is for its owner alone (umask): {opened} lets your group read it")
         linked = latest is not None and _link(latest, target)
     if latest is not None and not linked:
         progress.note(f"{folder} takes no links: there is no {latest.name}")

@@ -1,14 +1,17 @@
 """`explain`, and what `make image` takes and refuses by the same rules."""
 
+import io
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from graphcrate.assembly import pipeline
+from graphcrate.cli import tables
 from graphcrate.compat.facts import gpu_table
 from graphcrate.compat.variants import catalog, explain, rules
 from graphcrate.compat.variants.choice import select_variant
@@ -78,7 +81,7 @@ def test_explain_of_an_unknown_target_is_refused_and_own_target_files_are_read(c
         (("--target", "dgx"), 2, "the nearest is dgx2"),
         (("--target", "none.toml"), 2, "there is no file none.toml"),
         (("--cuda", "12.2"), 2, "the nearest are 12.1"),
-        (("--cuda", "12.2"), 2, "explain --driver 12.2 says what runs where nvidia-smi shows it"),
+        (("--cuda", "12.2"), 2, "explain pyg --driver 12.2 says what runs where nvidia-smi shows it"),
         (("torch", "--target", "mine.toml"), 0, "CUDA 13.0  torch 2.12.1               chosen, runs natively"),
         (("--driver", "12.4"), 0, "driver 550.54.14 (nvidia-smi: CUDA 12.4)"),
         (("torch", "--target", "wrong.toml"), 3, "wrong.toml:2: driver"),
@@ -191,3 +194,13 @@ def test_checks_page_shows_the_golden_explain_output():
     shown = page.partition("\n```")[0].splitlines()
     assert len(shown) > 5
     assert set(shown) - {"…"} <= set((GOLDEN / "explain-dgx2.txt").read_text().splitlines())
+
+
+def test_marks_of_gpus_are_told_apart_where_the_locale_has_ascii_alone(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
+    monkeypatch.setattr(sys, "stdout", stream)
+    meanings = [part.split(" ", 1) for part in tables.legend().split("   ")]
+    assert len({sign for sign, _ in meanings}) == len(meanings) == 5
+    assert all(sign.isascii() for sign, _ in meanings)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+    assert tables.legend().startswith("● runs")

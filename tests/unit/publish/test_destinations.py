@@ -246,7 +246,7 @@ def test_shared_folder_obeys_umask_and_notes_private_files(put, folder, progress
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir() if not path.is_symlink()}
     assert modes == {"pyg-1.sif": sif, "pyg-1.sqsh": sqsh, "pyg-1.sif.sha256": sqsh, "pyg-1.sqsh.sha256": sqsh}
-    assert [("chmod g+r" in note) for note in progress.lines] == [True] * notes
+    assert [(f"chmod -R g+rX {folder} " in note) for note in progress.lines] == [True] * notes
 
 
 @pytest.mark.parametrize(
