@@ -1,6 +1,7 @@
 """Jobs of Alibaba PAI: a request of DLC's, and the address of an image for DSW. Pure."""
 
 import json
+import re
 
 from graphcrate.compat.facts import addresses, facts
 from graphcrate.model.errors import UsageError
@@ -8,11 +9,14 @@ from graphcrate.oci import reference
 from graphcrate.render.job import Job, Mount, by_torchrun
 from ociregistry.reference import DOCKER_HUB
 
+#: of a data set
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
+
 
 def dlc_request(job: Job) -> str:
     """Write a CreateJob of PAI's API 2020-12-03. PAI makes a PyTorch job's first worker its master.
 
-    Raises UsageError for a number of GPUs that no known instance has.
+    Raises UsageError for a number of GPUs that no known instance has, and for what is no id.
     """
     known = facts.instances()
     if not job.instance and str(job.gpus) not in known:
@@ -21,6 +25,11 @@ def dlc_request(job: Job) -> str:
             next_step="--instance ecs.…    names any type that your resource group has",
         )
     instance = job.instance or known[str(job.gpus)]
+    if job.workspace and not (job.workspace.isascii() and job.workspace.isdigit()):
+        raise UsageError(
+            f"a workspace of PAI has a number as its id, and this is {job.workspace!r}",
+            next_step="--workspace 12345    the console shows it beside the workspace's name",
+        )
     nodes = "--nnodes=$WORLD_SIZE --node-rank=$RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT"
     request: dict[str, object] = {
         "DisplayName": job.name,
@@ -36,6 +45,11 @@ def dlc_request(job: Job) -> str:
 
 
 def _data_source(mount: Mount) -> dict[str, str]:
+    if not _ID.fullmatch(mount.source):
+        raise UsageError(
+            f"PAI mounts data sets by their ids, and {mount.source!r} is not one",
+            next_step=f"--mount d-ID:{mount.target}    the console lists ids below AI assets, datasets",
+        )
     access = {"MountAccess": "RO"} if mount.read_only else {}
     return {"DataSourceId": mount.source, "MountPath": mount.target, **access}
 

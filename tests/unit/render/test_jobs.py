@@ -146,6 +146,8 @@ def test_pai_image_is_pulled_from_the_vpc_address():
         (job("charliecloud", "/a.sqsh", mounts=(Mount("/data", "/data", read_only=True),)), "for writing too"),
         (job("kubernetes", REGISTRY, mounts=(Mount("ogb_data", "/data"),)), "'ogb_data' is not the name of a claim"),
         (job("pai-dlc", ALIYUN, gpus=3), "1, 4"),
+        (job("pai-dlc", ALIYUN, mounts=(Mount("/data/ogb", "/data"),)), "'/data/ogb' is not one"),
+        (job("pai-dlc", ALIYUN, workspace="team"), "and this is 'team'"),
         (job("pai-dlc", ALIYUN, "train.sh", per_gpu=True), "python"),
         (job("pyxis", REGISTRY, driver="535.54.03"), "no --driver"),
         (job("singularity", "/a.sif", partition="a b"), "--partition 'a b'"),
