@@ -131,7 +131,7 @@ def find_image(ref: str, output: Path, platform: Platform | None = None) -> tupl
         raise UsageError(
             f"{ref} is {called}, and this takes an OCI layout",
             cause="Every other form is made from the layout, which alone has all of the image.",
-            next_step=f"give NAME:TAG of a build, or the folder of a layout: {command('list')}",
+            next_step=f"give NAME:TAG of a build, or the folder of a layout: {command('images')} lists them",
         )
     if not located.has_layout:
         raise _missing(ref, output)

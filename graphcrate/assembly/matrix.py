@@ -27,6 +27,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.disk import checkout, cleaning
 from graphcrate.host.disk.atomic import write_file
 from graphcrate.host.disk.trees import remove_tree
+from graphcrate.model import words
 from graphcrate.model.command import command
 from graphcrate.model.errors import (
     BuildError,
@@ -297,7 +298,7 @@ def make_room(left: Sequence[MatrixRow], request: MatrixRequest, ctx: Context) -
         step()
     if (free := _free(request, ctx)) < needed:
         raise DiskFullError(
-            f"{left[0].title} takes {needed / 1e9:.1f} GB, and {max(free, 0) / 1e9:.1f} GB are free for it",
+            f"{left[0].title} takes {words.size(needed)}, and {words.size(max(free, 0))} are free for it",
             next_step=f"{command('matrix', '…', disk='60GB')}    (more room), or GRAPHCRATE_CACHE=/path elsewhere",
         )
 

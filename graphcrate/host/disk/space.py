@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from graphcrate.model import words
 from graphcrate.model.errors import DiskFullError
 from nsbox import namespaces
 
@@ -40,7 +41,7 @@ def require_room(
     free = shutil.disk_usage(folder).free if free is None else free
     if free < needed:
         raise DiskFullError(
-            f"{purpose} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free under {folder}",
+            f"{purpose} needs {words.size(needed)}, and {words.size(free)} are free under {folder}",
             next_step=next_step,
         )
 

@@ -285,7 +285,7 @@ def test_matrix_frees_the_cheapest_cache_folders_first(project, monkeypatch):
     matrix.make_room(rows, MatrixRequest(), project)
     assert steps == [["rootfs", "squashed"], "layouts"]
     monkeypatch.setattr(matrix, "_free", lambda *_: 10**9)
-    with refused(DiskFullError, "torch 11.7 pypi takes", "1.0 GB are free", "--disk 60GB"):
+    with refused(DiskFullError, "torch 11.7 pypi takes", "1.00 GB are free", "--disk 60GB"):
         matrix.make_room(rows, MatrixRequest(), project)
     all_files = {sha256 for row in rows for sha256 in row.lock.files()}
     assert steps[-2:] == [len(all_files), len(rows[0].lock.files())]

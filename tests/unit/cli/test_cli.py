@@ -337,5 +337,5 @@ def test_find_image_by_name_and_digest_refuses_another_digest(tmp_path):
 def test_find_image_of_a_squashfs_names_its_kind(tmp_path):
     file = tmp_path / "made.sqsh"
     file.write_bytes(b"hsqs" + bytes(92))
-    with refused(UsageError, "made.sqsh is a squashfs, and this takes an OCI layout", "./build.py list"):
+    with refused(UsageError, "made.sqsh is a squashfs, and this takes an OCI layout", "./build.py images"):
         locate.find_image(str(file), tmp_path)

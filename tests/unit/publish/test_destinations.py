@@ -279,7 +279,7 @@ def test_shared_folder_replaces_another_file_only_with_replace(put, folder, othe
 
 def test_shared_folder_without_space_is_refused_before_copying(put, folder, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
-    with pytest.raises(DiskFullError, match=r"0\.0 GB are free"):
+    with pytest.raises(DiskFullError, match=r"1\.0 kB are free"):
         put(ONE)
     assert names(folder) == []
     (folder / "pyg.sif").write_bytes(b"mine")
