@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -316,7 +317,10 @@ def places_of_images() -> tuple[Path, ...]:
     named = ctx.environment.get("GRAPHCRATE_IMAGES", "").split(":")
     others = [Path(text).expanduser().absolute() for text in (*named, *users_config().images) if text]
     clone = [ctx.root / DIST] if ctx.is_checkout else []
-    return DIST, *(place for place in dict.fromkeys((*others, *clone)) if place != DIST.absolute())
+    once: dict[str, Path] = {}
+    for folder in (DIST, *others, *clone):
+        once.setdefault(os.path.realpath(folder), folder)
+    return tuple(once.values())
 
 
 def _files() -> Iterator[Path]:

@@ -239,6 +239,14 @@ def test_image_of_the_folder_goes_before_those_of_other_places(world, elsewhere)
     assert options.place_of(f"torch:{elsewhere}", Path("dist")) == world.root / "dist"
 
 
+def test_folder_of_images_that_has_two_paths_is_one_place(world, elsewhere):  # noqa: F811
+    assert options.places_of_images() == (Path("dist"), world.root / "dist")
+    Path("dist").symlink_to(world.root / "dist")
+    assert options.places_of_images() == (Path("dist"),)
+    code, out, err = world.typed("images")
+    assert (code, out.count(elsewhere)) == (0, 1), err
+
+
 @pytest.mark.parametrize("name", ["", ":", "..", "..:cpu", "torch:..", "torch:.", "a/b:cpu", "/:x"])
 def test_name_that_leads_elsewhere_is_in_no_place(world, name):  # noqa: F811
     world.built()
