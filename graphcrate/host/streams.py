@@ -5,6 +5,7 @@ but for those by which our own tables, bars and colours are drawn.
 """
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -72,6 +73,10 @@ def console(**options: Any) -> "Console":  # noqa: ANN401 (rich's own)
         @file.setter
         def file(self, new_file: IO[str]) -> None:
             self._file = new_file
+
+        def on_broken_pipe(self) -> None:
+            # rich would end the program with 1, which says that an image is not right.
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
         def _render_buffer(self, buffer: Iterable[Segment]) -> str:
             shown = (each if each.control else Segment(visible(each.text), each.style) for each in buffer)

@@ -1,8 +1,10 @@
 """Output to a terminal: no text of a stranger's controls it, and our own bars and colours stay."""
 
 import ast
+import contextlib
 import io
 import json
+import os
 import sys
 
 import msgspec
@@ -144,6 +146,14 @@ def test_bars_on_the_terminals_own_stream_move_its_cursor_and_colour_it(monkeypa
     assert "\x1b]" not in text
     assert "\x1b[2J" not in text
     assert r"\u001b]0;x" in text
+
+
+def test_console_whose_reader_left_says_so_and_ends_nothing():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with contextlib.suppress(BrokenPipeError), open(writing, "w", encoding="utf-8") as pipe:  # noqa: PTH123
+        with pytest.raises(BrokenPipeError, match="Broken pipe"):
+            streams.console(file=pipe).print("a table")
 
 
 def test_consoles_are_made_in_one_place():
