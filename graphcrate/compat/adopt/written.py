@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from dockerread import contents, definition, notebook
+from dockerread import contents
 from dockerread.errors import ReadError
 from graphcrate.compat.adopt import definitions, instructions, stack
 from graphcrate.compat.adopt.draft import FATES, Draft, Fate, Item, Row, shortened
@@ -115,14 +115,11 @@ def _reader(text: str, file: Path) -> Callable[[str, Draft, dict[str, str]], Non
     if name in _NAMES or (name.endswith(_LISTS) and not name.startswith(_TEXTS)):
         return None
     kind = contents.kind_of(name, text)
-    if kind == "page":
-        return lambda page, draft, given: instructions.of_script(definition.commands_of_page(page), draft, given)
-    if kind == "notebook":
-        return lambda page, draft, given: instructions.of_script(
-            notebook.commands_of_notebook(page, draft.name), draft, given
-        )
-    readers = {"dockerfile": instructions.of_dockerfile, "definition": definitions.of_definition}
-    return readers.get(kind, instructions.of_script)
+    if kind == "dockerfile":
+        return instructions.of_dockerfile
+    if kind == "definition":
+        return definitions.of_definition
+    return lambda text, draft, given: instructions.of_script(contents.script_of(kind, text, draft.name), draft, given)
 
 
 def _recipe(draft: Draft, choice: stack.Choice, name: str, below: str) -> Iterator[str]:

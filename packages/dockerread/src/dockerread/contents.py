@@ -84,11 +84,20 @@ def read(text: str, name: str, arguments: Mapping[str, str] | None = None) -> Co
         return _of_dockerfile(text, name, given)
     if kind == "definition":
         return _of_definition(text, name, given)
-    if kind == "page":
-        text = definition.commands_of_page(text)
-    elif kind == "notebook":
-        text = notebook.commands_of_notebook(text, name)
-    return _made(kind, (), _sorted(shell.commands(text, 1, given)), {})
+    return _made(kind, (), _sorted(shell.commands(script_of(kind, text, name), 1, given)), {})
+
+
+def script_of(kind: FileKind, text: str, name: str) -> str:
+    """Return a page or notebook with nothing but its commands, in their lines; another text as it is.
+
+    `name`: the file's, for the message. Raises ReadError for a notebook that is not JSON.
+    """
+    match kind:
+        case "page":
+            return definition.commands_of_page(text)
+        case "notebook":
+            return notebook.commands_of_notebook(text, name)
+    return text
 
 
 def _of_dockerfile(text: str, name: str, given: Mapping[str, str]) -> Contents:

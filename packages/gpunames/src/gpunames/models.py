@@ -13,9 +13,9 @@ from gpunames.errors import GpuNameError, NameFault
 _ARCHITECTURE = re.compile(
     r"(?:(?:sm|compute)_?(?=\d+[af]?$)|(?=\d+\.))(?P<major>\d+)\.?(?P<minor>\d)[af]?", re.IGNORECASE
 )  #: sm_80, 8.0
-#: a model by its number alone, or an architecture: 3090, 2080ti, 89
 #: MIG 1g.5gb, as nvidia-smi lists a slice below its GPU
 _SLICE = re.compile(r"(?:NVIDIA\s+)?MIG[ -]\d+[cg].*", re.IGNORECASE)
+#: a model by its number alone, or an architecture: 3090, 2080ti, 89
 _NUMBER = re.compile(r"(\d{2,4})(?:\s*(?:TI|SUPER|LAPTOP))?")
 #: letters that a profile of NVIDIA's vGPU has behind a model's name: V100D-32Q
 _PROFILE = re.compile(r"(?<=\d)[A-Z]{1,2}(?=-\d+[ABCQ]\b)")
