@@ -3,7 +3,7 @@
 What is not known of the target is assumed and named; a missing fact of the stack makes the verdict `unknown`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -80,13 +80,14 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Finding(NamedTuple):
     """A rule's finding on a stack and a target with one driver (empty: not known).
 
-    `fix` of an assumption: the oldest driver, of which the newest of all rules counts.
+    `oldest`: the driver that an assumption needs; of several rules' the newest counts.
     """
 
     effect: Literal["rejects", "unknown", "jit", "assumes", "note", "loses"]
     what: str
     source: str = ""
     fix: str = ""
+    oldest: str = ""
 
 
 def judge(stack: Software, target: Target) -> Judgement:
@@ -96,10 +97,13 @@ def judge(stack: Software, target: Target) -> Judgement:
 
 
 def _judge(stack: Software, target: Target, driver: str) -> Judgement:
-    by_effect: dict[str, list[Reason]] = {"unknown": [], "jit": [], "assumes": [], "note": [], "loses": []}
+    by_effect: dict[str, list[Reason]] = {"unknown": [], "jit": [], "note": [], "loses": []}
+    assumed = dict[str, str]()  # sentence → the oldest driver, where it is about one
     for name, rule in _RULES.items():
-        for effect, what, source, fix in rule(stack, target, driver):
-            if effect == "rejects":
+        for effect, what, source, fix, oldest in rule(stack, target, driver):
+            if effect == "assumes":
+                assumed[what] = oldest
+            elif effect == "rejects":
                 rest = _judge(stack, target, "") if name == "driver" else None
                 if rest and not rest.accepted:
                     other = rest.reasons[0]  # besides the driver, which the user would update in vain
@@ -107,22 +111,23 @@ def _judge(stack: Software, target: Target, driver: str) -> Judgement:
                 reason = Reason(rule=name, what=what, source=source, fix=fix)
                 by_driver = rest is not None and rest.accepted
                 return Judgement(status="rejected", reasons=(reason,), driver=driver, by_driver=by_driver)
-            by_effect[effect].append(Reason(rule=name, what=what, source=source, fix=fix))
+            else:
+                by_effect[effect].append(Reason(rule=name, what=what, source=source, fix=fix))
     status: Status = "unknown" if by_effect["unknown"] else "jit" if by_effect["jit"] else "native"
     return Judgement(
         status=status,
         reasons=(*by_effect["unknown"], *by_effect["jit"]),
-        assumes=_assumed(by_effect["assumes"]),
+        assumes=_newest(assumed),
         notes=tuple(dict.fromkeys(reason.what for reason in by_effect["note"])),
         lost=tuple(dict.fromkeys(reason.what for reason in by_effect["loses"])),
         driver=driver,
     )
 
 
-def _assumed(reasons: Sequence[Reason]) -> tuple[str, ...]:
-    """Return assumptions once each, of several on the driver the one that holds for all."""
-    newest = max((reason.fix for reason in reasons if reason.fix), key=numbers, default="")
-    return tuple(dict.fromkeys(reason.what for reason in reasons if reason.fix in ("", newest)))
+def _newest(assumed: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the assumptions, of several on the driver the one that holds for all. `assumed`: each with its driver."""
+    newest = max(filter(None, assumed.values()), key=numbers, default="")
+    return tuple(what for what, oldest in assumed.items() if oldest in ("", newest))
 
 
 def gpu_code(stack: Software, model: str) -> GpuVerdict:
@@ -221,7 +226,7 @@ def _wants(driver: str, oldest: str, what: str, fix: str, source: str, target: T
     have, want = numbers(driver), numbers(oldest)
     if not driver:
         first = max((oldest, *map(driver_table.first_driver, target.gpus or ())), key=numbers)
-        yield Finding("assumes", f"driver {driver_table.drivers_from(first, target.gpus or ())}", fix=first)
+        yield Finding("assumes", f"driver {driver_table.drivers_from(first, target.gpus or ())}", oldest=first)
     elif have == want[: len(have)] and len(have) < len(want):
         yield Finding("assumes", f"driver {oldest} or newer, of the branch {driver}")
     elif have < want:
