@@ -9,6 +9,7 @@ from typing import Literal
 
 from graphcrate.artifacts import names, origin
 from graphcrate.artifacts.reports import read_report
+from graphcrate.compat.facts.addresses import cuda_label, labelled_cuda
 from graphcrate.host.sandbox.emulation import this_machine
 from graphcrate.model.command import USUAL_STACK, command, for_shell, without
 from graphcrate.model.errors import UsageError
@@ -214,11 +215,10 @@ def _missing(ref: str, output: Path) -> UsageError:
         return _missing_file(Path(ref), present)
     near = difflib.get_close_matches(ref, present, n=3, cutoff=0.3) or present[:3]
     stack, _, tag = ref.partition(":")
-    label = re.fullmatch(r"(?:cu(?P<major>\d+)(?P<minor>\d)|cpu)", tag)
+    labelled = labelled_cuda(tag)
     name = stack if re.fullmatch(r"[a-z][a-z0-9-]*", stack) else USUAL_STACK
-    cuda = "11.8" if name == USUAL_STACK else None
-    if label:
-        cuda = f"{label['major']}.{label['minor']}" if label["major"] else "cpu"
+    usual = "11.8" if name == USUAL_STACK else None
+    cuda = labelled if labelled and cuda_label(labelled) == tag else usual
     return UsageError(
         f"there is no image {ref!r}" + (f"; there are {', '.join(near)}" if near else f" in {output}/"),
         cause=f"An image is {FORMS}.",

@@ -41,12 +41,12 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 def public(report: BuildReport) -> BuildReport:
     """Return a build's report without what tells of the machines that tested the image."""
+    first = _without_machine(report.smoke) if report.smoke else None
+    return msgspec.structs.replace(report, smoke=first, suites=tuple(map(_without_machine, report.suites)))
 
-    def plain(suite: SmokeReport) -> SmokeReport:
-        return msgspec.structs.replace(suite, **dict.fromkeys(_PRIVATE, ""))
 
-    first = plain(report.smoke) if report.smoke else None
-    return msgspec.structs.replace(report, smoke=first, suites=tuple(map(plain, report.suites)))
+def _without_machine(suite: SmokeReport) -> SmokeReport:
+    return msgspec.structs.replace(suite, **dict.fromkeys(_PRIVATE, ""))
 
 
 def smoke(
@@ -65,8 +65,8 @@ def smoke(
     emulator alone, without its suites. `starts`: what runs by itself in the image, without which its suites ran.
     """
     suites = [
-        {name: value for name, value in fields.items() if name not in _PRIVATE and value not in ("", None)}
-        for fields in msgspec.to_builtins(tuple(reports))
+        {name: value for name, value in fields.items() if value not in ("", None)}
+        for fields in msgspec.to_builtins(tuple(map(_without_machine, reports)))
     ]
     allowed = {"cpuOnlyAllowed": cpu_only_allowed, **({EMULATED: True} if emulated_allowed else {})}
     alone = {"startUp": [start.sentence for start in starts]}
